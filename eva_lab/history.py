@@ -80,13 +80,19 @@ def read_history(state: Path, catalog: Catalog | None = None) -> History:
     if not restored.jobs:
         raise InvalidTrace(f"{state} has no jobs: nothing was submitted to this master")
     charged = ledger.bill(restored, latest(restored)).charged
-    found = past(restored, rounds, charged)
+    history = past(restored, rounds, charged)
     policy, _ = named_policy(NO_PACKING)
     setup = Setup(
-        found.trace(), listed, policy, truth=found.truth, past=found, nodes=nodes, date_of=_date
+        history.trace(),
+        listed,
+        policy,
+        truth=history.truth,
+        past=history,
+        nodes=nodes,
+        date_of=_date,
     )
-    omitted = left_out(restored, found.start_ms, latest(restored))
-    return History(setup, found, usd(charged), omitted)
+    omitted = left_out(restored, history.start_ms, latest(restored))
+    return History(setup, history, usd(charged), omitted)
 
 
 def _date(now: Millis) -> str:
@@ -97,11 +103,19 @@ def _listed(bought: Catalog) -> Catalog:
     """The offerings that the master may have chosen from."""
     had = {offering.type.name: offering.type.capacity for offering in bought}
     for own in (load_catalog(), load_catalog(known=current_types())):
-        known = {offering.type.name: offering.type.capacity for offering in own}
-        if all(name in known and _of_a_machine(size, known[name]) for name, size in had.items()):
+        capacities = {offering.type.name: offering.type.capacity for offering in own}
+        if all(
+            name in capacities and _of_a_machine(size, capacities[name])
+            for name, size in had.items()
+        ):
             return tuple(
-                replace(it, type=replace(it.type, capacity=had.get(it.type.name, it.type.capacity)))
-                for it in own
+                replace(
+                    offering,
+                    type=replace(
+                        offering.type, capacity=had.get(offering.type.name, offering.type.capacity)
+                    ),
+                )
+                for offering in own
             )
     return bought
 

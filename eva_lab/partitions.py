@@ -66,8 +66,8 @@ def read_partitions(file: Path, setup: Setup) -> dict[str, PartitionSection]:
     """
     document = _document(file)
     sections = _valid(file, document, _File).partitions
-    if found := problems_of(sections, document, setup):
-        raise yamlfile.invalid(InvalidConfig, str(file), found)
+    if problems := problems_of(sections, document, setup):
+        raise yamlfile.invalid(InvalidConfig, str(file), problems)
     return sections
 
 
@@ -133,12 +133,16 @@ def problems_of(
         document: Where they are.
         setup: Has catalog and nodes; without it, what is sold is not looked at.
     """
-    tenants = {name for it in sections.values() for name in (it.rule and it.rule.tenants) or ()}
+    tenants = {
+        name
+        for section in sections.values()
+        for name in (section.rule and section.rule.tenants) or ()
+    }
     nodes = {} if setup is None else {node.name: node.offering.id for node in setup.nodes}
-    found = [*contradictions(sections, tuple(tenants), nodes)]
-    if setup is not None and not found:
-        found = [*unsold(sections, setup.catalog, nodes)]
-    problems = [document.problem(path, message, hint) for path, message, hint in found]
+    complaints = [*contradictions(sections, tuple(tenants), nodes)]
+    if setup is not None and not complaints:
+        complaints = [*unsold(sections, setup.catalog, nodes)]
+    problems = [document.problem(path, message, hint) for path, message, hint in complaints]
     for name, section in sections.items():
         if section.policy is not None:
             path = ("partitions", name, "policy")
@@ -158,17 +162,17 @@ def division(sections: Mapping[str, PartitionSection]) -> Division:
         patience: dict[str, int] = {}
         parts = []
         for name, section in sections.items():
-            gap, told = setup.round_gap_s, setup.policy.name
+            gap, policy_name = setup.round_gap_s, setup.policy.name
             if section.policy is not None:
                 own[name], gap = policy_of(section.policy, setup)
-                told = shown(section.policy)
+                policy_name = shown(section.policy)
             gap = gap if rhythm is None else rhythm
             patient = bool(setup.patience)
             if section.policy is not None:
                 patient = leaves_order(section.policy)
             if patient:
                 patience[name] = PATIENCE_MS
-            part = section.partition(name, told, (gap or 0) * 1000)
+            part = section.partition(name, policy_name, (gap or 0) * 1000)
             if section.policy is None:
                 whole = setup.partitions
                 part = replace(

@@ -119,19 +119,19 @@ def named_policy(text: str, options: Mapping[str, Any] | None = None) -> tuple[P
     """
     kind, preset = _kind(text)
     chosen = {**preset, **(options or {})}
-    known = {field.name for field in fields(kind.config)}
-    if unknown := sorted(chosen.keys() - known):
+    names = {field.name for field in fields(kind.config)}
+    if unknown := sorted(chosen.keys() - names):
         raise InvalidConfig(
             f"the policy {kind.name} has no option {unknown[0]!r}",
-            hint=f"options: {', '.join(sorted(known)) or 'it has none'}",
+            hint=f"options: {', '.join(sorted(names)) or 'it has none'}",
         )
     try:
         config = policy_config(PolicySection(name=kind.name, options=chosen), kind)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
-        told = f"{where}: " if where else ""
-        raise InvalidConfig(f"policy {kind.name}: {told}{wording(first)}") from error
+        place = f"{where}: " if where else ""
+        raise InvalidConfig(f"policy {kind.name}: {place}{wording(first)}") from error
     return built(kind, config), getattr(config, "round_gap_s", ROUND_GAP_S)
 
 
@@ -169,10 +169,10 @@ def _named(text: str) -> tuple[str, str | None]:
 
 def _kind(text: str) -> tuple[PolicyKind, Mapping[str, Any]]:
     name, preset = _named(text)
-    known = policies()
-    if name not in known:
-        raise InvalidConfig(f"there is no policy {name!r}", hint=f"one of: {', '.join(known)}")
-    kind = known[name]
+    kinds = policies()
+    if name not in kinds:
+        raise InvalidConfig(f"there is no policy {name!r}", hint=f"one of: {', '.join(kinds)}")
+    kind = kinds[name]
     presets = kind.presets
     if preset is not None and preset not in presets:
         hint = ", ".join(presets) or "it has none"
@@ -191,29 +191,29 @@ def chosen_policies(names: Iterable[str], settings: Iterable[str]) -> list[Chose
         InvalidConfig: A policy, preset or option does not exist.
     """
     pairs = [_setting(text) for text in settings]
-    found = []
+    chosen = []
     for name in dict.fromkeys(names):
         kind, _ = _kind(name)
-        known = {field.name for field in fields(kind.config)}
+        options = {field.name for field in fields(kind.config)}
         # An earlier name of a preset, such as `eva:published`, has options of `eva` in common.
         earlier = name.partition(":")[0]
         own = {
             key: value
             for of, key, value in pairs
-            if of in (kind.name, name) or (of == earlier and key in known)
+            if of in (kind.name, name) or (of == earlier and key in options)
         }
-        shared = {key: value for of, key, value in pairs if not of and key in known}
-        found.append(Chosen(name, {**shared, **own}))
-        named_policy(name, found[-1].options)
-    known = {one.name for one in found} | {one.kind for one in found}
-    known |= {one.name.partition(":")[0] for one in found}
+        shared = {key: value for of, key, value in pairs if not of and key in options}
+        chosen.append(Chosen(name, {**shared, **own}))
+        named_policy(name, chosen[-1].options)
+    names_run = {choice.name for choice in chosen} | {choice.kind for choice in chosen}
+    names_run |= {choice.name.partition(":")[0] for choice in chosen}
     for of, key, _ in pairs:
-        used = of in known if of else any(key in one.options for one in found)
+        used = of in names_run if of else any(key in choice.options for choice in chosen)
         if not used:
             raise InvalidConfig(
                 f"no policy takes the setting {key!r}" if not of else f"no policy {of!r} is run"
             )
-    return found
+    return chosen
 
 
 def _setting(text: str) -> tuple[str, str, Any]:
@@ -228,7 +228,9 @@ def profile(trace: Trace, truth: Truth) -> tuple[tuple[str, str, int], ...]:
     """Normalised throughput of each base workload of a trace beside each other one."""
     bases: list[Workload] = sorted({base_of(job.workload) for job in trace.jobs})
     return tuple(
-        (one, other, round(truth(one, (other,)) * MILLION)) for one in bases for other in bases
+        (workload, other, round(truth(workload, (other,)) * MILLION))
+        for workload in bases
+        for other in bases
     )
 
 
@@ -246,7 +248,9 @@ def prepared(chosen: Chosen, setup: Setup) -> Setup:
     if "explained" in {field.name for field in fields(kind.config)}:
         options.setdefault("explained", False)  # it is not used, and takes longer than planning
     policy, gap = named_policy(chosen.name, options)
-    if setup.past is not None and "round_gap_s" not in {one.name for one in fields(kind.config)}:
+    if setup.past is not None and "round_gap_s" not in {
+        field.name for field in fields(kind.config)
+    }:
         gap = None  # as a live master does
     section = OnePolicySection(name=chosen.name, options=dict(chosen.options))
     forking = forking_by(section)
@@ -277,11 +281,15 @@ def run(name: str, setup: Setup, watch: Callable[[RunProgress], None] | None = N
     """
     start = time.perf_counter()
     simulation = Simulation(replace(setup, stopwatch=time.perf_counter))
-    total, told, steps = len(setup.trace.jobs), start, 0
+    total, shown_s, steps = len(setup.trace.jobs), start, 0
     while simulation.step():
         steps += 1
-        if watch is not None and steps % _STEPS == 0 and time.perf_counter() - told > _TOLD_EVERY_S:
-            told = time.perf_counter()
+        if (
+            watch is not None
+            and steps % _STEPS == 0
+            and time.perf_counter() - shown_s > _TOLD_EVERY_S
+        ):
+            shown_s = time.perf_counter()
             watch(RunProgress(simulation.now_ms, simulation.finished, total, simulation.cost_usd))
     outcome = simulation.outcome()
     if watch is not None:
@@ -332,17 +340,17 @@ def compare(
             times that are hidden.
     """
     if not setup.durations:
-        for one in policies_:
-            require_possible(one.name, one.options)
+        for choice in policies_:
+            require_possible(choice.name, choice.options)
     runs = {}
-    for one in policies_:
-        section = OnePolicySection(name=one.name, options=dict(one.options))
+    for choice in policies_:
+        section = OnePolicySection(name=choice.name, options=dict(choice.options))
         own = replace(
             setup,
             estimates=estimates or asked_by(section) or Estimates.POSTERIOR,
             spot_choice=spot_choice or spot_choice_by(section) or SpotChoice.LEARNED,
         )
-        runs[one.name] = _timed(one, own, rhythm, watch, division)
+        runs[choice.name] = _timed(choice, own, rhythm, watch, division)
     # The reference does not depend on faults and options, so that it is always the same.
     alone = None if division else runs.get(NO_PACKING)
     alone = alone or _timed(Chosen(NO_PACKING, {}), setup, rhythm, watch)

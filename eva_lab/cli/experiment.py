@@ -244,7 +244,7 @@ def table(summary: Summary, choice: Sequence[_Column] = _COLUMNS) -> RenderableT
         choice: The columns to show of those of which there is a figure.
     """
     varied = [key.rpartition(".")[2].upper() for key in summary.plan.experiment.vary]
-    columns = [one for one in choice if any(one[1] in row.figures for row in summary.rows)]
+    columns = [column for column in choice if any(column[1] in row.figures for row in summary.rows)]
     figures = [name for name, _, _, _ in columns]
     drawn = Grid("TRACE", *varied, "POLICY", *figures, right=figures, drop=figures[:0:-1])
     for row in summary.rows:
@@ -269,7 +269,7 @@ def table_of_speed_ups(summary: Summary) -> RenderableType:
             *(plain(str(value)) for _, value in row.values),
             plain(row.label),
             *(
-                _estimate(one, ".2f", 1.0) if (one := row.speed_ups.get(rival)) else "-"
+                _estimate(speed_up, ".2f", 1.0) if (speed_up := row.speed_ups.get(rival)) else "-"
                 for rival in rivals
             ),
         )

@@ -129,7 +129,7 @@ _POSITIVE = click.FloatRange(0)
 @click.option("--hide-durations", is_flag=True, help="Do not tell policies how long jobs take.")
 @click.option(
     "--estimates",
-    type=click.Choice([it.value for it in Estimates]),
+    type=click.Choice([source.value for source in Estimates]),
     help="What run times that are hidden are estimated from: earlier jobs (history; 3sigma and "
     "point by the rules of others), finished tasks of the same job (pilots), or both (posterior).  "
     "[default: what each policy asks for, else posterior]",
@@ -176,7 +176,7 @@ _POSITIVE = click.FloatRange(0)
 )
 @click.option(
     "--spot",
-    type=click.Choice([it.value for it in SpotUse]),
+    type=click.Choice([use.value for use in SpotUse]),
     help="Whether jobs may run on spot instances of which the trace does not say so.  "
     "[default: those that may run on any family may]",
 )
@@ -339,8 +339,8 @@ def _with_market(setup: Setup, options: Mapping[str, Any]) -> Setup:
     if offset is not None:
         offset_ms = parse_duration(offset)
         if offset_ms >= market.length_ms:
-            told = f"the market is {span(market.length_ms)} long: it begins anew at the offset"
-            click.echo(told, err=True)
+            warning = f"the market is {span(market.length_ms)} long: it begins anew at the offset"
+            click.echo(warning, err=True)
         market = market.began_at(offset_ms)
     return replace(setup, market=market, catalog=market.offered(setup.catalog))
 
@@ -388,8 +388,8 @@ def _bar() -> Iterator[Callable[[str, RunProgress], None]]:
         def watch(name: str, so: RunProgress) -> None:
             if name not in lines:
                 lines[name] = bar.add_task(plain(name), total=so.total, told="")
-            told = f"{span(so.now_ms)} simulated, {_usd(so.cost_usd)}" if so.now_ms else ""
-            bar.update(lines[name], completed=so.finished, total=so.total, told=told)
+            progress = f"{span(so.now_ms)} simulated, {_usd(so.cost_usd)}" if so.now_ms else ""
+            bar.update(lines[name], completed=so.finished, total=so.total, told=progress)
 
         yield watch
 
@@ -411,7 +411,7 @@ def _shape(run: Run, comparison: Comparison, history: History | None) -> dict[st
     return {
         "policy": run.policy,
         **run.outcome.row(),
-        **({"tenants": [asdict(one) for one in of]} if (of := run.outcome.tenants) else {}),
+        **({"tenants": [asdict(tenant) for tenant in of]} if (of := run.outcome.tenants) else {}),
         **({"partitions": [asdict(part) for part in parts]} if parts else {}),
         **({} if due is None else {"deadlines": asdict(due)}),
         "nopack_usd": comparison.nopack_usd,
@@ -472,7 +472,7 @@ def _table(comparison: Comparison, history: History | None) -> RenderableType:
         below.append(f"what it did cost: {_usd(history.cost_usd)} ({history.words})")
     parts: list[RenderableType] = [lines, Text("; ".join(below), style="dim")]
     if history is not None:
-        parts += [Text(f"not replayed: {told}") for told in history.left_out]
+        parts += [Text(f"not replayed: {omission}") for omission in history.left_out]
     if any(run.outcome.tenants for run in comparison.runs):
         parts += [Text(), _groups("TENANT", comparison.runs, _tenants)]
     if any(run.outcome.partitions for run in comparison.runs):
@@ -497,14 +497,14 @@ def _groups(
     right = ("JOBS", "COST", "JCT", "IDLE")
     lines = Grid("POLICY", title, *right, right=right)
     for run in runs:
-        for name, one in groups(run):
+        for name, figures in groups(run):
             lines.add_row(
                 plain(run.policy),
                 plain(name),
-                f"{one.jobs:,}",
-                _usd(one.cost_usd),
-                f"{one.jct_mean_h:.2f}h",
-                f"{one.idle_mean_h:.3f}h",
+                f"{figures.jobs:,}",
+                _usd(figures.cost_usd),
+                f"{figures.jct_mean_h:.2f}h",
+                f"{figures.idle_mean_h:.3f}h",
             )
     return lines
 

@@ -287,11 +287,11 @@ def market(target: Path, as_json: bool, **options: Any) -> None:
     from eva_master.adapters.text.quantities import parse_discount, parse_duration
 
     try:
-        there, away = (parse_duration(options.pop(name)) for name in ("there", "away"))
+        present, away = (parse_duration(options.pop(name)) for name in ("there", "away"))
         price = parse_discount(options.pop("price"))
     except ValueError as error:
         raise InvalidConfig(str(error), hint="write durations as 4h, and prices as 35%") from error
-    if min(there, away) < _LEAST_MS:
+    if min(present, away) < _LEAST_MS:
         raise InvalidConfig("pools are there and away for a minute at least on average")
     if wrong := [zone for zone in options["zones"] if not is_zone(zone)]:
         raise InvalidConfig(f"{wrong[0]!r} cannot be a zone", hint="use letters, digits and -")
@@ -300,7 +300,7 @@ def market(target: Path, as_json: bool, **options: Any) -> None:
         options.pop("seed"),
         Climate(
             length_ms=max(1_000, round(options.pop("days") * 86_400) * 1_000),
-            there_h=there / MILLIS_PER_HOUR,
+            there_h=present / MILLIS_PER_HOUR,
             away_h=away / MILLIS_PER_HOUR,
             price_ppm=price,
             **named,
@@ -311,12 +311,12 @@ def market(target: Path, as_json: bool, **options: Any) -> None:
         write_market(target, made)
     except OSError as error:
         raise click.FileError(str(target), error.strerror) from error
-    found = {f"{machine}@{zone}": share for (machine, zone), share in shares(made).items()}
+    shares_by_pool = {f"{machine}@{zone}": share for (machine, zone), share in shares(made).items()}
     if as_json:
-        print_json({"file": str(target), "there": found})
+        print_json({"file": str(target), "there": shares_by_pool})
         return
     table = Grid("POOL", "THERE", right=("THERE",))
-    for name, share in found.items():
+    for name, share in shares_by_pool.items():
         table.add_row(plain(name), f"{100 * share:.1f}%")
     console().print(table)
 
@@ -353,10 +353,10 @@ def _table(figures: Description) -> RenderableType:
 def _spread(hours: Mapping[str, float]) -> str:
     """Quantiles in hours, in seconds where all are short."""
     unit, times = ("s", 3_600) if hours["max"] < _SHORT_H else ("h", 1)
-    told = {name: times * value for name, value in hours.items()}
+    spread = {name: times * value for name, value in hours.items()}
     return (
-        f"mean {told['mean']:.2f} {unit}, median {told['median']:.2f}, 80 % {told['p80']:.2f}, "
-        f"95 % {told['p95']:.2f}, longest {told['max']:,.1f}"
+        f"mean {spread['mean']:.2f} {unit}, median {spread['median']:.2f}, "
+        f"80 % {spread['p80']:.2f}, 95 % {spread['p95']:.2f}, longest {spread['max']:,.1f}"
     )
 
 

@@ -191,7 +191,7 @@ def _simulated(run: Run, entry: PolicyEntry) -> Result:
         | (world_figures(outcome, trace, simulation, run.round_s) if trace.nodes else {})
         | ({} if cluster is None else _short_figures(cluster, entry, outcome, trace))
         | ({} if watched is None else _learned_figures(run, watched, dags, outcome, trace)),
-        **({"tenants": [asdict(one) for one in of]} if (of := outcome.tenants) else {}),
+        **({"tenants": [asdict(tenant) for tenant in of]} if (of := outcome.tenants) else {}),
         "curves": {
             "uptime_h": _quantiles(
                 [instance.gone_ms - instance.up_ms for instance in outcome.record.instances]
@@ -209,11 +209,11 @@ def _simulated(run: Run, entry: PolicyEntry) -> Result:
 def _short_figures(
     cluster: ClusterSection, entry: PolicyEntry, outcome: Outcome, trace: Trace
 ) -> dict[str, float]:
-    found = figures_of(outcome, trace, cluster)
+    figures = figures_of(outcome, trace, cluster)
     share = 0.0 if entry.short is None else replaced_share(_pair(entry, entry.short))
     if share:
-        found["saved_share"] = saved_share(found["transients_normalised"], cluster, share)
-    return found
+        figures["saved_share"] = saved_share(figures["transients_normalised"], cluster, share)
+    return figures
 
 
 def _recurs(run: Run, trace: Trace) -> bool:
@@ -282,10 +282,10 @@ def over_time(instances: Sequence[InstanceFigures]) -> dict[str, Any]:
     end = max((instance.gone_ms for instance in instances), default=1)
     edges = np.linspace(0, end, _BINS + 1)
     counts: dict[str, Floats] = {}
-    for one in instances:
-        series = counts.setdefault(one.type, np.zeros(_BINS))
+    for instance in instances:
+        series = counts.setdefault(instance.type, np.zeros(_BINS))
         # The time up before each edge, differentiated: the time up in each span.
-        series += np.diff(np.clip(edges, one.up_ms, one.gone_ms)) / (end / _BINS)
+        series += np.diff(np.clip(edges, instance.up_ms, instance.gone_ms)) / (end / _BINS)
     hours = (edges[:-1] + edges[1:]) / 2 / MILLIS_PER_HOUR
     return {
         "hours": _rounded(hours),
@@ -295,19 +295,19 @@ def over_time(instances: Sequence[InstanceFigures]) -> dict[str, Any]:
 
 def _learned(table: ThroughputTable, truth: Truth) -> list[dict[str, Any]]:
     """The learned and the true interference of pairs, by base workload."""
-    found: dict[tuple[Workload, Workload], list[int]] = {}
+    ratios: dict[tuple[Workload, Workload], list[int]] = {}
     for (workload, others), ppm in table.observed:
         if len(others) == 1:
-            found.setdefault((base_of(workload), base_of(others[0])), []).append(ppm)
+            ratios.setdefault((base_of(workload), base_of(others[0])), []).append(ppm)
     return [
         {
-            "workload": one,
+            "workload": subject,
             "beside": other,
             "learned": sum(seen) / len(seen) / MILLION,
-            "true": truth(one, (other,)),
+            "true": truth(subject, (other,)),
             "classes": len(seen),
         }
-        for (one, other), seen in sorted(found.items())
+        for (subject, other), seen in sorted(ratios.items())
     ]
 
 

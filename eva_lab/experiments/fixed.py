@@ -107,7 +107,7 @@ def short_problem(short: ShortSection, cluster: ClusterSection | None) -> str:
     try:
         config = policy_config(short, policies()[short.name])
     except ValidationError as error:
-        return "; ".join(one["msg"].removeprefix("Value error, ") for one in error.errors())
+        return "; ".join(detail["msg"].removeprefix("Value error, ") for detail in error.errors())
     except EvaError as error:
         return error.message
     budget = getattr(config, "budget", None)
@@ -142,10 +142,10 @@ def figures_of(outcome: Outcome, trace: Trace, cluster: ClusterSection) -> dict[
     Returns:
         By name; waits are seconds.
     """
-    found = short_tasks(outcome.record, short_jobs(trace, cluster.cutoff))
+    figures = short_tasks(outcome.record, short_jobs(trace, cluster.cutoff))
     waits = {
         f"{kind}_wait_{name}": value
-        for kind, of in (("short", found.short), ("long", found.long))
+        for kind, of in (("short", figures.short), ("long", figures.long))
         for name, value in (
             ("mean_s", of.mean_s),
             ("p50_s", of.p50_s),
@@ -156,14 +156,14 @@ def figures_of(outcome: Outcome, trace: Trace, cluster: ClusterSection) -> dict[
     }
     return {
         **waits,
-        "short_tasks": float(found.short.tasks),
-        "long_tasks": float(found.long.tasks),
-        "transients_mean": found.transients_mean,
-        "transients_normalised": found.transients_mean / cluster.spot_ratio,
-        "transients_peak": float(found.transients_peak),
-        "transient_life_mean_h": found.life_mean_h,
-        "transient_life_max_h": found.life_max_h,
-        "reruns": float(found.reruns),
+        "short_tasks": float(figures.short.tasks),
+        "long_tasks": float(figures.long.tasks),
+        "transients_mean": figures.transients_mean,
+        "transients_normalised": figures.transients_mean / cluster.spot_ratio,
+        "transients_peak": float(figures.transients_peak),
+        "transient_life_mean_h": figures.life_mean_h,
+        "transient_life_max_h": figures.life_max_h,
+        "reruns": float(figures.reruns),
     }
 
 
@@ -229,8 +229,8 @@ def curves_of(record: Record, trace: Trace, cutoff_ms: int) -> dict[str, Any]:
 
 
 def _quantiles(values: list[float]) -> np.ndarray[Any, Any]:
-    found: np.ndarray[Any, Any] = np.quantile(values, np.linspace(0, 1, _QUANTILES + 1))
-    return found
+    quantiles: np.ndarray[Any, Any] = np.quantile(values, np.linspace(0, 1, _QUANTILES + 1))
+    return quantiles
 
 
 def _mean_count(spans: list[tuple[int, int]], edges: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -238,8 +238,8 @@ def _mean_count(spans: list[tuple[int, int]], edges: np.ndarray[Any, Any]) -> np
     covered = np.zeros(len(edges))
     for begin, end in spans:
         covered += np.clip(edges, begin, end)
-    found: np.ndarray[Any, Any] = np.diff(covered) / np.diff(edges)
-    return found
+    means: np.ndarray[Any, Any] = np.diff(covered) / np.diff(edges)
+    return means
 
 
 def _rounded(values: np.ndarray[Any, Any]) -> list[float]:

@@ -102,19 +102,19 @@ def fleet_figures(
     jobs = outcome.record.jobs
     first_ms, last_ms = _ends(outcome.record)
     total_h = (last_ms - first_ms) / MILLIS_PER_HOUR
-    found = {
+    figures = {
         "total_h": total_h,
         "mean_h": fmean(job.jct_ms for job in jobs) / MILLIS_PER_HOUR,
         "median_h": median(job.jct_ms for job in jobs) / MILLIS_PER_HOUR,
         "moves_per_job": fmean(job.moves / job.tasks for job in jobs),
     }
-    found |= _use(outcome.record, trace, fleet)
+    figures |= _use(outcome.record, trace, fleet)
     if round_gap_ms:
-        found["changed_rounds"] = _changed_rounds(outcome.record, round_gap_ms)
+        figures["changed_rounds"] = _changed_rounds(outcome.record, round_gap_ms)
     if (least := fleet_bound(trace, nodes_of(fleet))) is not None:
         bound_h = least.bound_ms / MILLIS_PER_HOUR
-        found |= {"bound_h": bound_h, "over_bound": total_h / bound_h}
-    return found
+        figures |= {"bound_h": bound_h, "over_bound": total_h / bound_h}
+    return figures
 
 
 def _ends(record: Record) -> tuple[int, int]:
@@ -131,7 +131,10 @@ def _changed_rounds(record: Record, round_gap_ms: int) -> float:
     """
     first_ms, last_ms = _ends(record)
     rounds = -(-(last_ms - first_ms) // round_gap_ms)
-    last_of = {it.run: it.attempt for it in sorted(record.occupancies, key=lambda it: it.attempt)}
+    last_of = {
+        occupancy.run: occupancy.attempt
+        for occupancy in sorted(record.occupancies, key=lambda occupancy: occupancy.attempt)
+    }
     changes = [occupancy.from_ms for occupancy in record.occupancies]
     changes += [
         occupancy.to_ms
@@ -144,20 +147,20 @@ def _changed_rounds(record: Record, round_gap_ms: int) -> float:
 
 def _use(record: Record, trace: Trace, fleet: Mapping[str, ServersSection]) -> dict[str, float]:
     """How far tasks held the GPUs from the first arrival to the last end."""
-    there = sum(of.servers * of.gpus for of in fleet.values())
+    all_gpus = sum(of.servers * of.gpus for of in fleet.values())
     first_ms, last_ms = _ends(record)
     changes: Counter[int] = Counter()
-    for one, _, gpus in _held(record, trace, fleet):
-        changes[max(one.from_ms, first_ms)] += gpus
-        changes[min(one.to_ms, last_ms)] -= gpus
+    for occupancy, _, gpus in _held(record, trace, fleet):
+        changes[max(occupancy.from_ms, first_ms)] += gpus
+        changes[min(occupancy.to_ms, last_ms)] -= gpus
     busy_ms = full_ms = held = 0
     before_ms = first_ms
     for at_ms in sorted(changes):
         busy_ms += held * (at_ms - before_ms)
-        full_ms += (at_ms - before_ms) if _PARTS * held >= (_PARTS - 1) * there else 0
+        full_ms += (at_ms - before_ms) if _PARTS * held >= (_PARTS - 1) * all_gpus else 0
         held, before_ms = held + changes[at_ms], at_ms
     span_ms = max(last_ms - first_ms, 1)
-    return {"used": busy_ms / (span_ms * there), "nearly_full": full_ms / span_ms}
+    return {"used": busy_ms / (span_ms * all_gpus), "nearly_full": full_ms / span_ms}
 
 
 def fleet_curves(
@@ -179,9 +182,9 @@ def fleet_curves(
     edges = np.linspace(first_ms, last_ms, _SPANS + 1)
     width = max(last_ms - first_ms, 1) / _SPANS
     held = {name: np.zeros(_SPANS) for name in fleet}
-    for one, family, gpus in _held(record, trace, fleet):
+    for occupancy, family, gpus in _held(record, trace, fleet):
         # The time held before each edge, differentiated: the time held in each span.
-        held[family] += gpus * np.diff(np.clip(edges, one.from_ms, one.to_ms)) / width
+        held[family] += gpus * np.diff(np.clip(edges, occupancy.from_ms, occupancy.to_ms)) / width
     hours = (edges[:-1] + edges[1:] - 2 * first_ms) / 2 / MILLIS_PER_HOUR
     return {
         "gpus": {

@@ -30,19 +30,19 @@ def figures_of(
     Returns:
         By name; what is about estimates is left out if there were none.
     """
-    found = accuracy(watched.decisive(mode, stated=stated), trace.jobs)
-    known = {
-        "estimate_error_p50": found.p50,
-        "estimate_error_p90": found.p90,
-        "right_queue": found.right_queue,
+    measured = accuracy(watched.decisive(mode, stated=stated), trace.jobs)
+    errors = {
+        "estimate_error_p50": measured.p50,
+        "estimate_error_p90": measured.p90,
+        "right_queue": measured.right_queue,
     }
     return {
         "jct_p90_h": quantile([job.jct_ms / MILLIS_PER_HOUR for job in record.jobs], 0.9),
         **_by_sort(record, trace),
         "wait_share": _waited_ms(record) / sum(map(_whole_ms, trace.jobs)),
-        "wide_jobs": float(found.jobs),
-        "estimated_jobs": float(found.estimated),
-        **(known if found.estimated else {}),
+        "wide_jobs": float(measured.jobs),
+        "estimated_jobs": float(measured.estimated),
+        **(errors if measured.estimated else {}),
     }
 
 
@@ -58,14 +58,14 @@ def figures_of_dags(
         mode: Source of estimates.
         stated: Whether jobs told how long they take.
     """
-    found = accuracy_of_dags(watched.decisive(mode, stated=stated), trace.jobs)
-    if not found.dags:
+    measured = accuracy_of_dags(watched.decisive(mode, stated=stated), trace.jobs)
+    if not measured.dags:
         return {}
     took = completion_ms(record.jobs, trace.jobs)
-    known = {"dag_error_p50": found.p50, "dag_error_p90": found.p90}
+    errors = {"dag_error_p50": measured.p50, "dag_error_p90": measured.p90}
     return {
         "dag_jct_mean_h": fmean(took) / MILLIS_PER_HOUR,
-        **(known if found.estimated else {}),
+        **(errors if measured.estimated else {}),
     }
 
 
@@ -95,9 +95,9 @@ def _by_sort(record: Record, trace: Trace) -> dict[str, float]:
 
 
 def _pairs(estimates: Mapping[str, int], jobs: Iterable[TraceJob]) -> list[tuple[float, float]]:
-    known = wide(jobs)
+    wide_jobs = wide(jobs)
     return [
-        (round(_whole_ms(known[name]) / len(known[name].tasks)) / 1_000, mean_ms / 1_000)
+        (round(_whole_ms(wide_jobs[name]) / len(wide_jobs[name].tasks)) / 1_000, mean_ms / 1_000)
         for name, mean_ms in estimates.items()
     ]
 

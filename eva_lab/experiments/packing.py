@@ -42,8 +42,8 @@ def _optimised(problem: Problem, planner: str) -> int:
     counts = problem.counts(problem.class_of)
     supply = {offering.id: offering.limit for offering in problem.offerings}
     optimizer = Optimizer(problem, Tier.GREEDY if planner == FULL else Tier.LP)
-    sets, left = optimizer.pack(counts, supply)
-    assert not left.any(), "every task fits somewhere"
+    sets, unpacked = optimizer.pack(counts, supply)
+    assert not unpacked.any(), "every task fits somewhere"
     if planner == BOUND:
         return optimizer.bound(counts, supply) or 0
     return cost(problem, sets)

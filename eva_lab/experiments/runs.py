@@ -112,7 +112,7 @@ class Run:
     @property
     def definition(self) -> dict[str, Any]:
         """Everything that its result depends on, with files by their digests."""
-        known: dict[str, Any] = {
+        parts: dict[str, Any] = {
             "format": _FORMAT,
             "kind": self.kind,
             "trace": _by_content(self.recipe.model_dump(mode="json")),
@@ -120,17 +120,17 @@ class Run:
             "catalog": _by_content(self.catalog.model_dump(mode="json")),
         }
         if self.market is not None:
-            known["market"] = _by_content(self.market.model_dump(mode="json"))
+            parts["market"] = _by_content(self.market.model_dump(mode="json"))
         if self.spot is not None:
-            known["spot"] = self.spot.value
+            parts["spot"] = self.spot.value
         if self.planner:
-            known["planner"] = self.planner
+            parts["planner"] = self.planner
         if self.policy is not None:
-            known |= self._of_simulation(self.policy)
-        return known
+            parts |= self._of_simulation(self.policy)
+        return parts
 
     def _of_simulation(self, policy: PolicyEntry) -> dict[str, Any]:
-        known: dict[str, Any] = {
+        parts: dict[str, Any] = {
             "policy": _policy(policy),
             "interference": _by_content(self.interference.model_dump(mode="json")),
             "accounting": self.accounting,
@@ -139,26 +139,26 @@ class Run:
             "fault_seed": self.fault_seed,
         }
         if self.estimates != Estimates.POSTERIOR.value:  # runs from before there was a choice
-            known["estimates"] = self.estimates
+            parts["estimates"] = self.estimates
         if self.cluster is not None:
-            known["cluster"] = self.cluster.model_dump(mode="json")
-            known["round_gap_ms"] = self.round_gap_ms
+            parts["cluster"] = self.cluster.model_dump(mode="json")
+            parts["round_gap_ms"] = self.round_gap_ms
         if self.fleet is not None:
-            known["fleet"] = {name: it.model_dump() for name, it in self.fleet.items()}
-            known["round_gap_ms"] = self.round_gap_ms
+            parts["fleet"] = {name: servers.model_dump() for name, servers in self.fleet.items()}
+            parts["round_gap_ms"] = self.round_gap_ms
         if isinstance(self.recipe, WorldRecipe):
-            known["round_gap_ms"] = self.round_gap_ms
+            parts["round_gap_ms"] = self.round_gap_ms
         if self.spot_choice is not SpotChoice.LEARNED:
-            known["spot_choice"] = self.spot_choice.value
+            parts["spot_choice"] = self.spot_choice.value
         if self.partitions:
-            known["partitions"] = _divided(self.partitions)
+            parts["partitions"] = _divided(self.partitions)
         if self.tenants:
-            known["tenants"] = {name: it.model_dump(mode="json") for name, it in self.tenants}
+            parts["tenants"] = {name: rule.model_dump(mode="json") for name, rule in self.tenants}
         if code := policies().code_of(policy.kind):
-            known["policy_code"] = code
+            parts["policy_code"] = code
         if policy.back is not None and (code := policies().code_of(policy.back.name)):
-            known["back_code"] = code
-        return known
+            parts["back_code"] = code
+        return parts
 
     @property
     def digest(self) -> str:
@@ -205,7 +205,7 @@ def cells(plan: Plan) -> list[Cell]:
 
 def _cells_of(point: Point) -> list[Cell]:
     experiment = point.experiment
-    found = []
+    cells = []
     if experiment.packing is not None:
         return list(_packing_cells(experiment.packing, point))
     for name, named in experiment.traces.items():
@@ -238,8 +238,8 @@ def _cells_of(point: Point) -> list[Cell]:
                     **on_spot,
                 )
                 runs.append((policy.title, run))
-            found += [Cell(name, point.values, label, seed, run, run.digest) for label, run in runs]
-    return found
+            cells += [Cell(name, point.values, label, seed, run, run.digest) for label, run in runs]
+    return cells
 
 
 def _drawn(recipe: Recipe, seed: int) -> tuple[Recipe, int]:
@@ -286,11 +286,11 @@ class Results:
     def find(self, digest: str) -> Result | None:
         """The result of a run; `None` if there is no valid one."""
         try:
-            found = json.loads(self._path(digest).read_text(encoding="utf-8"))
+            result = json.loads(self._path(digest).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
-        whole = isinstance(found, dict) and found.get("digest") == digest and "figures" in found
-        return found if whole else None
+        whole = isinstance(result, dict) and result.get("digest") == digest and "figures" in result
+        return result if whole else None
 
     def keep(self, result: Mapping[str, Any]) -> None:
         """Write a result.
@@ -326,26 +326,26 @@ def code_version() -> str:
 
 def _divided(partitions: Iterable[tuple[str, PartitionSection]]) -> dict[str, Any]:
     """Partitions with the code of the plug-ins that they name."""
-    known: dict[str, Any] = {}
+    divided: dict[str, Any] = {}
     for name, section in partitions:
         named = () if section.policy is None else section.policy.parts
-        codes = [policies().code_of(it.name) for _, it in named]
-        told = section.model_dump(mode="json")
+        codes = [policies().code_of(named_policy.name) for _, named_policy in named]
+        document = section.model_dump(mode="json")
         if section.policy is not None and section.policy.back is None:
-            del told["policy"]["back"]  # runs from before know of none
-        known[name] = told | ({"code": codes} if any(codes) else {})
-    return known
+            del document["policy"]["back"]  # runs from before know of none
+        divided[name] = document | ({"code": codes} if any(codes) else {})
+    return divided
 
 
 def _by_content(section: dict[str, Any]) -> dict[str, Any]:
     """Replace names of files by their digests."""
-    found = dict(section)
+    hashed = dict(section)
     for name in ("file", "pods"):
-        if found.get(name) is not None:
-            found[name] = _digest_of(found[name])
-    if "files" in found:
-        found["files"] = [_digest_of(name) for name in found["files"]]
-    return found
+        if hashed.get(name) is not None:
+            hashed[name] = _digest_of(hashed[name])
+    if "files" in hashed:
+        hashed["files"] = [_digest_of(name) for name in hashed["files"]]
+    return hashed
 
 
 def _digest_of(name: str) -> str:

@@ -346,11 +346,11 @@ def _changed(raw: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
     if head == _TRACE:
         traces = changed.get("traces")
         named = traces.values() if isinstance(traces, dict) else ()
-        recipes = [one for one in named if isinstance(one, dict)]
-        taking = [one for one in recipes if rest in _fields_of(one)]
+        recipes = [recipe for recipe in named if isinstance(recipe, dict)]
+        taking = [recipe for recipe in recipes if rest in _fields_of(recipe)]
         if recipes and not taking:
-            known = sorted({name for one in recipes for name in _fields_of(one)} - {"kind"})
-            hint = suggestion(rest, known) or f"settings of these: {', '.join(known)}"
+            names = sorted({name for recipe in recipes for name in _fields_of(recipe)} - {"kind"})
+            hint = suggestion(rest, names) or f"settings of these: {', '.join(names)}"
             raise InvalidConfig(f"no trace has the setting {rest!r}", hint=hint)
         for recipe in taking:
             recipe[rest] = value
@@ -381,14 +381,14 @@ def _points(
         for key, (_, value) in zip(keys, choice, strict=True):
             changed = _changed(changed, key, value)
         try:
-            found = _located(Experiment.model_validate(changed), path.parent)
+            varied = _located(Experiment.model_validate(changed), path.parent)
         except ValidationError as error:
             details = problems_of(error, document, Experiment)
             place = next(("vary", key, index) for key, (index, _) in zip(keys, choice, strict=True))
             wrong = [document.problem(place, detail.message, detail.hint) for detail in details]
             raise invalid(InvalidConfig, str(path), wrong) from error
         values = tuple((key, value) for key, (_, value) in zip(keys, choice, strict=True))
-        yield Point(values, found)
+        yield Point(values, varied)
 
 
 def _policy_problems(experiment: Experiment, document: Document) -> Iterator[Problem]:

@@ -99,7 +99,10 @@ class Row:
 
 
 def _shape(figures: Mapping[str, Estimate]) -> dict[str, Any]:
-    return {name: {"mean": one.mean, "half_width": one.half} for name, one in figures.items()}
+    return {
+        name: {"mean": estimate.mean, "half_width": estimate.half}
+        for name, estimate in figures.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -155,20 +158,22 @@ def summarise(plan: Plan, cells: Sequence[Cell], results: Results) -> Summary:
         by_place.setdefault((cell.trace, cell.values, cell.label), {})[cell.seed] = cell
     fixed = plan.experiment.cluster or plan.experiment.fleet
     rivals = () if fixed is None else plan.experiment.labels
-    known = _Known(by_place, kept, plan, rivals)
+    figures = _Known(by_place, kept, plan, rivals)
     rows = tuple(
-        row for place in by_place if place[2] != REFERENCE and (row := known.row(place)) is not None
+        row
+        for place in by_place
+        if place[2] != REFERENCE and (row := figures.row(place)) is not None
     )
     places = [place[:2] for place in by_place if place[2] == REFERENCE]
-    bounds = {place: list(known.bounds(place)) for place in places}
+    bounds = {place: list(figures.bounds(place)) for place in places}
     return Summary(
         plan,
         rows,
-        {place: fmean(usd for usd, _ in found) for place, found in bounds.items() if found},
+        {place: fmean(usd for usd, _ in pairs) for place, pairs in bounds.items() if pairs},
         {
             place: fmean(shares)
-            for place, found in bounds.items()
-            if (shares := [share for _, share in found if share is not None])
+            for place, pairs in bounds.items()
+            if (shares := [share for _, share in pairs if share is not None])
         },
         sum(result is None for result in kept.values()),
         frozenset(result["made"]["code"] for result in kept.values() if result is not None),
@@ -229,7 +234,7 @@ class _Known:
 
     def _pairs(self, place: RowKey) -> dict[str, tuple[int, int]]:
         """In how many of the same traces this policy was better than each other one."""
-        found: dict[str, tuple[int, int]] = {}
+        pairs: dict[str, tuple[int, int]] = {}
         for rival in self._labels:
             won = of = 0
             for cell in self._distinct(place):
@@ -238,12 +243,12 @@ class _Known:
                 if own is not None and other is not None and rival != place[2]:
                     won, of = won + (own < other), of + 1
             if of:
-                found[rival] = won, of
-        return found
+                pairs[rival] = won, of
+        return pairs
 
     def _speed_ups(self, place: RowKey) -> dict[str, Estimate]:
         """How much longer jobs took under each other policy, where both were run."""
-        found: dict[str, Estimate] = {}
+        speed_ups: dict[str, Estimate] = {}
         for rival in self._rivals:
             ratios = []
             for cell in self._distinct(place):
@@ -252,8 +257,8 @@ class _Known:
                 if own and other and rival != place[2]:
                     ratios.append(other / own)
             if ratios:
-                found[rival] = Estimate.of(ratios)
-        return found
+                speed_ups[rival] = Estimate.of(ratios)
+        return speed_ups
 
     def _distinct(self, place: RowKey) -> list[Cell]:
         """One cell per run: seeds that share one are one sample."""
@@ -269,12 +274,12 @@ def _tenants(results: Sequence[Result]) -> dict[str, dict[str, Estimate]]:
     """The figures of each tenant, by name; each over the runs in which it had jobs."""
     samples: dict[str, dict[str, list[float]]] = {}
     for result in results:
-        for one in result.get("tenants", ()):
-            of = samples.setdefault(one["tenant"], {})
+        for tenant in result.get("tenants", ()):
+            of = samples.setdefault(tenant["tenant"], {})
             for name in TENANT_FIGURES:
                 # Results from before lack some, and who has no quota has no alpha.
-                if one.get(name) is not None:
-                    of.setdefault(name, []).append(one[name])
+                if tenant.get(name) is not None:
+                    of.setdefault(name, []).append(tenant[name])
     return {
         tenant: {name: Estimate.of(values) for name, values in of.items()}
         for tenant, of in sorted(samples.items())

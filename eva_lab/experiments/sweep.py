@@ -49,8 +49,8 @@ class Progress:
 
 def missing(cells: Sequence[Cell], results: Results, *, fresh: bool = False) -> list[Run]:
     """Runs that have no result yet, or all if `fresh`; each once, reference bounds first."""
-    found = {cell.digest: cell.run for cell in cells}
-    runs = [run for digest, run in found.items() if fresh or results.find(digest) is None]
+    by_digest = {cell.digest: cell.run for cell in cells}
+    runs = [run for digest, run in by_digest.items() if fresh or results.find(digest) is None]
     return sorted(runs, key=lambda run: run.kind != "reference")
 
 

@@ -16,7 +16,7 @@ def verdict(summary: Summary) -> list[str]:
     groups: dict[tuple[str, Values], list[Row]] = {}
     for row in summary.rows:
         groups.setdefault((row.trace, row.values), []).append(row)
-    said = [told for rows in groups.values() if (told := _sentence(summary, rows))]
+    said = [sentence for rows in groups.values() if (sentence := _sentence(summary, rows))]
     more = len(said) - _MOST
     return said[:_MOST] + ([f"{more} more are in the table."] if more > 0 else [])
 
@@ -47,11 +47,11 @@ def _sentence(summary: Summary, rows: Sequence[Row]) -> str:
 def _rivals(best: Row, others: Sequence[Row], verb: str) -> Iterator[str]:
     """In how many pairs of runs the best policy was better than each other one."""
     word = {"cheapest": "cheaper", "fastest": "faster"}[verb]
-    told = [
+    comparisons = [
         f"than {row.label} in {won} of {of}"
         for row in others[:_MOST_RIVALS]
         for won, of in (best.pairs.get(row.label, (0, 0)),)
         if of
     ]
-    if told:
-        yield f"; {word} {', '.join(told)}"
+    if comparisons:
+        yield f"; {word} {', '.join(comparisons)}"

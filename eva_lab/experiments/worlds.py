@@ -71,8 +71,8 @@ def world_setup(
 
 def _of_network(trace: Trace, policy: str) -> dict[str, object]:
     """Facts of a world for a policy that plans with parameter servers."""
-    network, known = trace.network, options_of(policy)
-    if network is None or "ps_per_server" not in known:
+    network, options = trace.network, options_of(policy)
+    if network is None or "ps_per_server" not in options:
         return {}
     return {
         "worker_mbps": max(1, round(network.worker_kbps / 1000)),
@@ -136,10 +136,10 @@ def money_of(
 ) -> dict[str, Money]:
     """The revenue of each tenant of a world; one without jobs may have earned."""
     values, alone = _by_tenant(outcome, trace), alone_of(trace, round_s)
-    found = {}
+    money_by_tenant = {}
     for tenant in sorted(alone):
         so_far = standings.get(tenant, NOTHING_YET)
-        found[tenant] = Money(
+        money_by_tenant[tenant] = Money(
             values.get(tenant, 0.0),
             so_far.paid / MILLION / MILLIS_PER_HOUR,
             so_far.earned / MILLION / MILLIS_PER_HOUR,
@@ -147,7 +147,7 @@ def money_of(
             so_far.given / MILLION,
             alone[tenant],
         )
-    return found
+    return money_by_tenant
 
 
 def alphas_of(trace: Trace, accounts: Mapping[str, Money]) -> dict[str, float]:
@@ -160,7 +160,7 @@ def alphas_of(trace: Trace, accounts: Mapping[str, Money]) -> dict[str, float]:
     parts = {
         tenant.name: _part(trace, tenant) for tenant in trace.tenants if tenant.name in present
     }
-    return fairness.alphas_of({name: one.net for name, one in accounts.items()}, parts)
+    return fairness.alphas_of({name: money.net for name, money in accounts.items()}, parts)
 
 
 def _part(trace: Trace, tenant: TraceTenant) -> float:
@@ -181,22 +181,22 @@ def bound_of(trace: Trace) -> float:
 @lru_cache(maxsize=8)
 def alone_of(trace: Trace, round_s: int | None) -> Mapping[str, float]:
     """The worth of each tenant's jobs if it is alone on its own servers, in dollars."""
-    found = {}
+    worths = {}
     for tenant in trace.tenants:
         jobs = tuple(job for job in trace.jobs if job.tenant == tenant.name)
         nodes = tuple(node for node in trace.nodes if node.name in set(tenant.nodes))
         if not jobs or not nodes:
-            found[tenant.name] = 0.0
+            worths[tenant.name] = 0.0
             continue
         own = replace(trace, jobs=jobs, nodes=nodes, tenants=(tenant,))
         outcome = Simulation(world_setup(own, _TWIN, {}, round_s)).run()
-        found[tenant.name] = _by_tenant(outcome, own)[tenant.name]
-    return found
+        worths[tenant.name] = _by_tenant(outcome, own)[tenant.name]
+    return worths
 
 
 def _by_tenant(outcome: Outcome, trace: Trace) -> dict[str, float]:
     values = values_of(outcome.record.jobs, trace)
-    found: dict[str, float] = {}
+    dollars: dict[str, float] = {}
     for job in trace.jobs:
-        found[job.tenant] = found.get(job.tenant, 0.0) + values[job.id] / MILLION
-    return found
+        dollars[job.tenant] = dollars.get(job.tenant, 0.0) + values[job.id] / MILLION
+    return dollars

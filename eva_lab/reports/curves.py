@@ -40,8 +40,8 @@ def _where(rows: Sequence[Row]) -> str:
 
 
 def _curves(row: Row) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = row.results[0]["curves"]
-    return found
+    curves: Mapping[str, Any] = row.results[0]["curves"]
+    return curves
 
 
 def _instances(rows: Sequence[Row]) -> Picture:
@@ -52,32 +52,32 @@ def _instances(rows: Sequence[Row]) -> Picture:
     shown = _largest_types(rows)
     handles: dict[str, Any] = {}
     top = 0.0
-    for one, row in zip(axes, rows, strict=False):
+    for panel, row in zip(axes, rows, strict=False):
         series = _curves(row)["instances"]
         hours = np.array(series["hours"])
-        known = {name: np.array(values) for name, values in series["types"].items()}
-        stacks = [known.get(name, np.zeros(len(hours))) for name in shown]
-        rest = [values for name, values in known.items() if name not in shown]
+        counts = {name: np.array(values) for name, values in series["types"].items()}
+        stacks = [counts.get(name, np.zeros(len(hours))) for name in shown]
+        rest = [values for name, values in counts.items() if name not in shown]
         stacks.append(np.sum(rest, axis=0) if rest else np.zeros(len(hours)))
         colours = [*COLOURS[: len(shown)], "#bbbbbb"]
         names = [*shown, _OTHER]
-        areas = one.stackplot(hours, *stacks, colors=colours, lw=0)
+        areas = panel.stackplot(hours, *stacks, colors=colours, lw=0)
         handles |= dict(zip(names, areas, strict=True))
         top = max(top, float(np.sum(stacks, axis=0).max()))
-        one.set_title(row.label, fontsize=10, loc="left")
-        one.set_xlim(0, hours[-1])
+        panel.set_title(row.label, fontsize=10, loc="left")
+        panel.set_xlim(0, hours[-1])
     end = max(float(_curves(row)["instances"]["hours"][-1]) for row in rows)
-    for number, one in enumerate(axes):
+    for number, panel in enumerate(axes):
         if number >= len(rows):
-            one.remove()
+            panel.remove()
             continue
-        one.set_xlim(0, end)
-        one.set_ylim(0, top * 1.05)
-        one.yaxis.set_major_locator(MaxNLocator(integer=True))
+        panel.set_xlim(0, end)
+        panel.set_ylim(0, top * 1.05)
+        panel.yaxis.set_major_locator(MaxNLocator(integer=True))
         if number % columns == 0:
-            one.set_ylabel("instances up")
+            panel.set_ylabel("instances up")
         if number >= len(rows) - columns:
-            one.set_xlabel("hours since the beginning")
+            panel.set_xlabel("hours since the beginning")
     figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=4, fontsize=9)
     caption = f"Number of running instances of each type. {_where(rows)}"
     return Picture("instances", "Instances over time", caption, figure)
@@ -169,21 +169,21 @@ def _interference(rows: Sequence[Row]) -> list[Picture]:
         true[place], learned[place] = entry["true"], entry["learned"]
     figure, axes = sheet(0.42 * len(names) + 2.3, 2)
     low = float(np.nanmin([np.nanmin(true), np.nanmin(learned)]))
-    for one, title, matrix in zip(
+    for panel, title, matrix in zip(
         axes, ("true", "learned (mean over classes)"), (true, learned), strict=True
     ):
-        image = one.imshow(matrix, cmap="cividis", vmin=low, vmax=1, aspect="auto")
+        image = panel.imshow(matrix, cmap="cividis", vmin=low, vmax=1, aspect="auto")
         image.set_gid(f"matrix-{title.split()[0]}")  # equal images would have equal names
-        one.grid(visible=False)
-        one.set_title(title, fontsize=10)
-        one.set_xticks(range(len(names)), names, rotation=45, ha="right", fontsize=8)
-        one.set_yticks(range(len(names)), names, fontsize=8)
-        one.set_xlabel("beside")
+        panel.grid(visible=False)
+        panel.set_title(title, fontsize=10)
+        panel.set_xticks(range(len(names)), names, rotation=45, ha="right", fontsize=8)
+        panel.set_yticks(range(len(names)), names, fontsize=8)
+        panel.set_xlabel("beside")
         for (line, column), value in np.ndenumerate(matrix):
             if not np.isnan(value):
                 dark = value < low + 0.55 * (1 - low)
                 text = f"{value:.2f}".removeprefix("0")
-                one.text(column, line, text, ha="center", va="center", fontsize=7,
+                panel.text(column, line, text, ha="center", va="center", fontsize=7,
                          color="white" if dark else "black")  # fmt: skip
     axes[0].set_ylabel("throughput of")
     figure.colorbar(image, ax=axes, label="normalised throughput, alone = 1", shrink=0.9)

@@ -193,11 +193,11 @@ Group = tuple[str, Values]
 def groups(summary: Summary) -> dict[Group, list[Row]]:
     """Groups of rows of one figure, in the order of the file."""
     along = x_key(summary)
-    found: dict[Group, list[Row]] = {}
+    by_group: dict[Group, list[Row]] = {}
     for row in summary.rows:
         rest = tuple(pair for pair in row.values if pair[0] != along)
-        found.setdefault((row.trace, rest), []).append(row)
-    return found
+        by_group.setdefault((row.trace, rest), []).append(row)
+    return by_group
 
 
 def group_title(group: Group) -> str:
@@ -221,17 +221,17 @@ def _measure(summary: Summary, measure: Measure) -> Picture:
     if along is None:
         _bars(axes[0], summary, by_group, measure)
     else:
-        for one, (group, rows) in zip(axes, by_group.items(), strict=False):
-            _curve(one, summary, rows, measure, along)
+        for panel, (group, rows) in zip(axes, by_group.items(), strict=False):
+            _curve(panel, summary, rows, measure, along)
             if len(by_group) > 1:
-                one.set_title(group_title(group), fontsize=10, loc="left")
+                panel.set_title(group_title(group), fontsize=10, loc="left")
         for spare in axes[len(by_group) :]:
             spare.remove()
         axes = axes[: len(by_group)]
     top = _top(summary, measure)
-    for one in axes:
-        one.set_ylabel(measure.axis.format(baseline=baseline))
-        one.set_ylim(0, top)
+    for panel in axes:
+        panel.set_ylabel(measure.axis.format(baseline=baseline))
+        panel.set_ylim(0, top)
     _legend(figure, axes[0], policies_of(summary), measure is COST and summary.reference_share)
     note = _NOTES[measure is COST and bool(summary.reference_share)]
     return Picture(
@@ -241,9 +241,9 @@ def _measure(summary: Summary, measure: Measure) -> Picture:
 
 def _top(summary: Summary, measure: Measure) -> float:
     """The end of the y axis; wide intervals of few runs must not flatten the rest."""
-    found = [row.figures[measure.key] for row in summary.rows if measure.key in row.figures]
-    highest = max((one.mean for one in found), default=0.0)
-    reach = max((one.mean + (one.half or 0) for one in found), default=0.0)
+    estimates = [row.figures[measure.key] for row in summary.rows if measure.key in row.figures]
+    highest = max((estimate.mean for estimate in estimates), default=0.0)
+    reach = max((estimate.mean + (estimate.half or 0) for estimate in estimates), default=0.0)
     return max(1.08 * min(reach, 1.4 * highest), 1.1 * highest) * measure.factor or 1.0
 
 
@@ -260,15 +260,15 @@ def _bars(axes: Axes, summary: Summary, by_group: dict[Group, list[Row]], measur
     for number, label in enumerate(labels):
         for place, rows in enumerate(by_group.values()):
             row = next((row for row in rows if row.label == label), None)
-            one = row.figures.get(measure.key) if row else None
-            if one is None:
+            estimate = row.figures.get(measure.key) if row else None
+            if estimate is None:
                 continue
             at = place + (number - (len(labels) - 1) / 2) * width
-            _bar(axes, at, one, measure.factor, width * 0.92, number=number, label=label)
+            _bar(axes, at, estimate, measure.factor, width * 0.92, number=number, label=label)
             if width > 0.065:
-                value = one.mean * measure.factor
+                value = estimate.mean * measure.factor
                 text = f"{value:.0f}" if value >= 20 else f"{value:.2f}"
-                _value(axes, at, value, text, over_interval=one.half is not None)
+                _value(axes, at, value, text, over_interval=estimate.half is not None)
     if measure is COST:
         for place, (group, rows) in enumerate(by_group.items()):
             share = summary.reference_share.get((group[0], rows[0].values))
@@ -324,8 +324,8 @@ def _curve(axes: Axes, summary: Summary, rows: Sequence[Row], measure: Measure, 
         if mine:
             axes.errorbar(
                 [x + aside for x, _ in mine],
-                [one.mean * measure.factor for _, one in mine],
-                [(one.half or 0) * measure.factor for _, one in mine],
+                [estimate.mean * measure.factor for _, estimate in mine],
+                [(estimate.half or 0) * measure.factor for _, estimate in mine],
                 color=colour(number),
                 marker=MARKERS[number % len(MARKERS)],
                 ls=LINES[number % len(LINES)],
@@ -339,8 +339,8 @@ def _curve(axes: Axes, summary: Summary, rows: Sequence[Row], measure: Measure, 
             for row in rows
             if (share := summary.reference_share.get((row.trace, row.values))) is not None
         }
-        known = sorted(shares)
-        axes.plot(known, [100 * shares[x] for x in known], color=REFERENCE, lw=1.6)
+        xs = sorted(shares)
+        axes.plot(xs, [100 * shares[x] for x in xs], color=REFERENCE, lw=1.6)
     axes.set_xlabel(_AXES.get(along.rpartition(".")[2], along))
     axes.set_xticks(places, [f"{x:g}" for x in places])
 
@@ -368,17 +368,17 @@ _ROOM_FOR_VALUES = 112
 def _allocation(summary: Summary) -> Picture:
     labels = policies_of(summary)
     figure, axes = sheet(3.4, len(_RESOURCES))
-    for one, (key, name) in zip(axes, _RESOURCES, strict=True):
+    for panel, (key, name) in zip(axes, _RESOURCES, strict=True):
         for number, label in enumerate(labels):
             shares = [row.figures[key].mean for row in summary.rows if row.label == label]
             if shares:
                 mean = 100 * sum(shares) / len(shares)
-                one.bar(number, mean, 0.8, color=colour(number), hatch=_hatch(number), ec="white")
-                _value(one, number, mean, f"{mean:.0f}")
-        one.set_title(name, fontsize=10)
-        one.set_ylim(0, _ROOM_FOR_VALUES)
-        one.set_yticks(range(0, 101, 20))
-        one.set_xticks(range(len(labels)), labels, rotation=40, ha="right", fontsize=8)
+                panel.bar(number, mean, 0.8, color=colour(number), hatch=_hatch(number), ec="white")
+                _value(panel, number, mean, f"{mean:.0f}")
+        panel.set_title(name, fontsize=10)
+        panel.set_ylim(0, _ROOM_FOR_VALUES)
+        panel.set_yticks(range(0, 101, 20))
+        panel.set_xticks(range(len(labels)), labels, rotation=40, ha="right", fontsize=8)
     axes[0].set_ylabel("allocated, % of what was up")
     caption = (
         "Of the GPUs, vCPUs and memory of all instances that were up, the part that tasks had been "
@@ -389,8 +389,8 @@ def _allocation(summary: Summary) -> Picture:
 
 def _legend(figure: Figure, axes: Axes, labels: Sequence[str], bound: object) -> None:
     """One for all axes, above them."""
-    known = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-    shown = [(known[label], label) for label in labels if label in known]
+    handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    shown = [(handles[label], label) for label in labels if label in handles]
     if bound:
         shown.append((Line2D([], [], color=REFERENCE, lw=1.6), "reference bound"))
     figure.legend(

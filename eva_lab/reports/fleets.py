@@ -23,23 +23,23 @@ def used(rows: Sequence[Row], where: str) -> list[Picture]:
     figure, axes = sheet(2.5 * lines + 0.9, columns, lines)
     handles: dict[str, Any] = {}
     ends = [float(row.figures["total_h"].mean) for row in rows]
-    for one, row in zip(axes, rows, strict=False):
+    for panel, row in zip(axes, rows, strict=False):
         gpus = row.results[0]["curves"]["gpus"]
         types = sorted(gpus["types"])
-        areas = one.stackplot(
+        areas = panel.stackplot(
             gpus["hours"],
             *(gpus["types"][name] for name in types),
             colors=[COLOURS[number % len(COLOURS)] for number, _ in enumerate(types)],
             lw=0,
         )
         handles |= dict(zip(types, areas, strict=True))
-        there = sum(gpus["there"].values())
-        one.axhline(there, color=REFERENCE, lw=1)
-        one.set_title(f"{row.label}: {_shares(gpus)}", fontsize=9, loc="left")
-        one.set_ylim(0, 1.05 * there)
-        one.set_xlim(0, max(ends))
-        one.set_xlabel("hours since the first arrival")
-        one.set_ylabel("GPUs in use")
+        total = sum(gpus["there"].values())
+        panel.axhline(total, color=REFERENCE, lw=1)
+        panel.set_title(f"{row.label}: {_shares(gpus)}", fontsize=9, loc="left")
+        panel.set_ylim(0, 1.05 * total)
+        panel.set_xlim(0, max(ends))
+        panel.set_xlabel("hours since the first arrival")
+        panel.set_ylabel("GPUs in use")
     for spare in axes[len(rows) :]:
         spare.remove()
     figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=MOST_COLUMNS)

@@ -249,8 +249,10 @@ def _speed_ups(summary: Summary) -> str:
         names = (row.trace, *(str(value) for _, value in row.values), row.label)
         cells = "".join(f'<td class="name">{escape(name)}</td>' for name in names)
         for name in experiment.labels:
-            one = row.speed_ups.get(name)
-            cells += f"<td>{'-' if one is None else ''.join(_number(one, '.2f', 1.0))}</td>"
+            speed_up = row.speed_ups.get(name)
+            cells += (
+                f"<td>{'-' if speed_up is None else ''.join(_number(speed_up, '.2f', 1.0))}</td>"
+            )
         lines.append(f"<tr>{cells}</tr>")
     body = "\n".join(lines)
     return f"""<h2>Speed-ups</h2>
@@ -273,8 +275,8 @@ def _partitions(summary: Summary) -> str:
     lines = []
     for row in summary.rows:
         for number, name in enumerate(names):
-            told = (row.trace, *(str(value) for _, value in row.values), row.label, name)
-            cells = "".join(f'<td class="name">{escape(one)}</td>' for one in told)
+            texts = (row.trace, *(str(value) for _, value in row.values), row.label, name)
+            cells = "".join(f'<td class="name">{escape(text)}</td>' for text in texts)
             cells += "".join(
                 _cell(row, f"{name}/{key}", form, 1) for key, _, form in _PARTITION_COLUMNS
             )
@@ -287,16 +289,20 @@ def _partitions(summary: Summary) -> str:
 def _tenants(summary: Summary) -> str:
     """Results of each tenant's jobs; empty where no job has one."""
     lines = []
-    known = {key for row in summary.rows for of in row.tenants.values() for key in of}
-    quotas = "alpha" in known
-    columns = [it for it in (*_OF_TENANTS, *(_OF_QUOTAS if quotas else ())) if it[0] in known]
+    keys = {key for row in summary.rows for of in row.tenants.values() for key in of}
+    quotas = "alpha" in keys
+    columns = [
+        column for column in (*_OF_TENANTS, *(_OF_QUOTAS if quotas else ())) if column[0] in keys
+    ]
     for row in summary.rows:
         for number, (tenant, of) in enumerate(row.tenants.items()):
             names = (row.trace, *(str(value) for _, value in row.values), row.label, tenant)
             cells = "".join(f'<td class="name">{escape(name)}</td>' for name in names)
             for key, _, form in columns:
-                one = of.get(key)
-                cells += f"<td>{'-' if one is None else ''.join(_number(one, form, 1.0))}</td>"
+                estimate = of.get(key)
+                cells += (
+                    f"<td>{'-' if estimate is None else ''.join(_number(estimate, form, 1.0))}</td>"
+                )
             lines.append(f"<tr{'' if number else ' class=first'}>{cells}</tr>")
     if not lines:
         return ""
@@ -320,8 +326,9 @@ def _more(number: int) -> str:
 
 
 def _cell(row: Row, key: str, form: str, factor: float, attribute: str = "") -> str:
-    one = row.figures.get(key)
-    return f"<td{attribute}>{'-' if one is None else ''.join(_number(one, form, factor))}</td>"
+    estimate = row.figures.get(key)
+    text = "-" if estimate is None else "".join(_number(estimate, form, factor))
+    return f"<td{attribute}>{text}</td>"
 
 
 def _number(one: Estimate, form: str, factor: float) -> Iterator[str]:

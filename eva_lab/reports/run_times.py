@@ -41,11 +41,11 @@ def estimated(rows: Sequence[Row], where: str) -> list[Picture]:
     columns = min(_COLUMNS, len(panels))
     lines = -(-len(panels) // columns)
     figure, axes = sheet(3.2 * lines, columns, lines)
-    for one, (title, pairs, paint) in zip(axes, panels, strict=False):
-        _panel(one, pairs, ends, paint)
-        one.set_title(title, fontsize=9, loc="left")
-        one.set_xlabel("true, s")
-        one.set_ylabel("estimated, s")
+    for panel, (title, pairs, paint) in zip(axes, panels, strict=False):
+        _panel(panel, pairs, ends, paint)
+        panel.set_title(title, fontsize=9, loc="left")
+        panel.set_xlabel("true, s")
+        panel.set_ylabel("estimated, s")
     for spare in axes[len(panels) :]:
         spare.remove()
     caption = (
@@ -84,13 +84,13 @@ def _shares(pilots: Pilots) -> tuple[list[float], list[float]]:
     """When each part of the time begins, in hours, and the share of pilots in it, in per cent."""
     end = max(at for at, _, _ in pilots) or 1.0
     parts = [(min(_PARTS - 1, int(at / end * _PARTS)), chosen, of) for at, chosen, of in pilots]
-    found = []
+    points = []
     for part in range(_PARTS):
-        chosen = sum(it for number, it, _ in parts if number == part)
-        of = sum(it for number, _, it in parts if number == part)
+        chosen = sum(count for number, count, _ in parts if number == part)
+        of = sum(count for number, _, count in parts if number == part)
         if of:
-            found.append((part * end / _PARTS, 100 * chosen / of))
-    return [at for at, _ in found], [share for _, share in found]
+            points.append((part * end / _PARTS, 100 * chosen / of))
+    return [at for at, _ in points], [share for _, share in points]
 
 
 def _pilots(row: Row) -> Pilots:
@@ -106,8 +106,8 @@ def _pairs(row: Row, key: str) -> Pairs:
 def _panel(axes: Axes, pairs: Pairs, ends: tuple[float, float], paint: str) -> None:
     axes.plot(ends, ends, color="#888888", lw=0.9)
     # Thousands of points as drawn shapes would make the page slow.
-    true, told = [one for one, _ in pairs], [other for _, other in pairs]
-    axes.scatter(true, told, s=7, color=paint, alpha=0.5, lw=0, rasterized=True)
+    true, estimates = [value for value, _ in pairs], [other for _, other in pairs]
+    axes.scatter(true, estimates, s=7, color=paint, alpha=0.5, lw=0, rasterized=True)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(*ends)

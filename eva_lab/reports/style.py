@@ -64,7 +64,7 @@ def sheet(height: float, columns: int = 1, rows: int = 1) -> tuple[Figure, list[
     """An empty figure with axes in rows."""
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False)
-    return figure, [one for row in axes for one in row]
+    return figure, [panel for row in axes for panel in row]
 
 
 def colour(number: int) -> str:

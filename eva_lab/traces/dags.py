@@ -75,7 +75,7 @@ def recurring_dags(
     labels = _labels(seed, flavour)
     rng = generator(seed, Draw.RUNS)
     shares = np.arange(1, _LABELS + 1) ** -POPULARITY
-    picks = [labels[it] for it in rng.choice(_LABELS, past + dags, p=shares / shares.sum())]
+    picks = [labels[pick] for pick in rng.choice(_LABELS, past + dags, p=shares / shares.sum())]
     means = [_means(rng, flavour, label, correlation) for label in picks]
     earlier = tuple(
         EarlierJob(
@@ -90,19 +90,23 @@ def recurring_dags(
         for number, (label, took) in enumerate(zip(picks[:past], means[:past], strict=True), 1)
         for stage, mean in zip(label.stages, took, strict=True)
     )
-    tasks = iter(tasks_of(seed, flavour, np.concatenate([np.array(it) for it in means[past:]])))
+    tasks = iter(
+        tasks_of(
+            seed, flavour, np.concatenate([np.array(stage_means) for stage_means in means[past:]])
+        )
+    )
     shapes = [[next(tasks) for _ in label.stages] for label in picks[past:]]
     work = sum(float(times.sum()) for shape in shapes for times in shape)
     arrive = arrivals_of(seed, dags, work / work_rate)
     jobs = []
-    for number, (label, at, one) in enumerate(zip(picks[past:], arrive, shapes, strict=True), 1):
-        jobs += _jobs(label, past + number, round(1_000 * at), one)
+    for number, (label, at, shape) in enumerate(zip(picks[past:], arrive, shapes, strict=True), 1):
+        jobs += _jobs(label, past + number, round(1_000 * at), shape)
     return earlier, tuple(jobs)
 
 
 def _labels(seed: int, flavour: Flavour) -> list[_Label]:
     rng = generator(seed, Draw.GROUPS)
-    found = []
+    labels = []
     for number in range(_LABELS):
         count = int(rng.integers(_FEWEST_STAGES, _MOST_STAGES + 1))
         usual = flavour.usual_s * np.exp(rng.normal(0, flavour.usual_spread, count))
@@ -115,8 +119,8 @@ def _labels(seed: int, flavour: Flavour) -> list[_Label]:
             )
             for at in range(count)
         )
-        found.append(_Label(f"dag{number}", f"user{int(rng.integers(USERS))}", core, stages))
-    return found
+        labels.append(_Label(f"dag{number}", f"user{int(rng.integers(USERS))}", core, stages))
+    return labels
 
 
 def _means(
@@ -130,13 +134,13 @@ def _means(
         return factor if rng.random() < flavour.tail else 1.0
 
     common, common_longer = float(rng.normal()), longer()
-    found = []
+    means = []
     for stage in label.stages:
         own, own_longer = float(rng.normal()), longer()
         off = np.sqrt(correlation) * common + np.sqrt(1 - correlation) * own
         factor = common_longer if rng.random() < correlation else own_longer
-        found.append(stage.usual_s * float(np.exp(label.core * off)) * factor)
-    return found
+        means.append(stage.usual_s * float(np.exp(label.core * off)) * factor)
+    return means
 
 
 def _jobs(label: _Label, number: int, at_ms: int, times_s: list[FloatArray]) -> list[TraceJob]:
@@ -151,7 +155,7 @@ def _jobs(label: _Label, number: int, at_ms: int, times_s: list[FloatArray]) -> 
                 workload=stage.workload,
                 arrival_ms=at_ms,
                 duration_ms=mean_ms,
-                tasks=tuple(TraceTask(SLOT, duration_ms=it) for it in took),
+                tasks=tuple(TraceTask(SLOT, duration_ms=time_ms) for time_ms in took),
                 total_steps=mean_ms // 1_000,
                 owner=label.owner,
                 kind=JobKind.ARRAY,

@@ -157,11 +157,11 @@ def read_trace(path: Path) -> Trace:
     rows = _lines(path) if suffix == LINES else read_json(path)
     if is_philly(rows):
         raise _to_be_converted(path)
-    found = _parsed(rows, path)
-    jobs = in_order(_job(number, row) for number, row in found.items() if not row.past)
+    parsed = _parsed(rows, path)
+    jobs = in_order(_job(number, row) for number, row in parsed.items() if not row.past)
     if problems := [Problem(message, f"job {name}: after") for name, message in misplaced(jobs)]:
         raise refusal(path, problems)
-    past = tuple(_earlier(name, row) for name, row in found.items() if row.past)
+    past = tuple(_earlier(name, row) for name, row in parsed.items() if row.past)
     return Trace(path.stem, jobs, past)
 
 
@@ -276,7 +276,7 @@ def _contradictions(jobs: dict[str, _Job]) -> Iterator[Problem]:
 def _earlier(name: str, row: _Job) -> EarlierJob:
     """A job that has ended; the demand of its tasks is that of its first."""
     first, *_ = row.tasks.values()
-    (need, *_) = (it for it in (first.demand.get(_ANY), *first.demand.values()) if it)
+    (need, *_) = (demand for demand in (first.demand.get(_ANY), *first.demand.values()) if demand)
     duration_ms = max(1, _millis(row.duration))
     return EarlierJob(
         owner=row.owner,
@@ -301,7 +301,7 @@ def _job(number: str, row: _Job) -> TraceJob:
         init_ms=_millis(row.init_delay),
         steps_per_s=steps_per_s,
         total_steps=steps_in(duration_ms, steps_per_s) if stated is None else stated,
-        tasks=tuple(one for task in row.tasks.values() for one in _tasks(task)),
+        tasks=tuple(trace_task for task in row.tasks.values() for trace_task in _tasks(task)),
         owner=row.owner,
         tenant=row.tenant,
         priority=row.priority,
@@ -325,11 +325,11 @@ def _tasks(row: _Task) -> Iterable[TraceTask]:
     task = _task(row)
     if row.durations is None:
         return (task,) * row.number
-    known: dict[float, TraceTask] = {}
+    made: dict[float, TraceTask] = {}
     for seconds in row.durations:
-        if seconds not in known:
-            known[seconds] = replace(task, duration_ms=_millis(seconds))
-    return map(known.__getitem__, row.durations)
+        if seconds not in made:
+            made[seconds] = replace(task, duration_ms=_millis(seconds))
+    return map(made.__getitem__, row.durations)
 
 
 def _task(row: _Task) -> TraceTask:
@@ -419,9 +419,9 @@ def _task_rows(job: TraceJob) -> Iterator[tuple[str, dict[str, Any]]]:
 def _alike_row(tasks: Sequence[TraceTask]) -> dict[str, Any]:
     """One entry for tasks that differ in their durations at most."""
     row = _task_row(tasks[0])
-    told = [_seconds(task.duration_ms) for task in tasks if task.duration_ms is not None]
-    if told:
-        row["durations"] = told
+    durations = [_seconds(task.duration_ms) for task in tasks if task.duration_ms is not None]
+    if durations:
+        row["durations"] = durations
     elif len(tasks) > 1:
         row["count"] = len(tasks)
     return row

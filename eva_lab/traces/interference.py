@@ -78,11 +78,11 @@ def _table(rows: _Rows, default: float) -> Interference:
         if alias not in names and row in names:
             names[row].append(alias)
     pairs = {
-        (one, other): max(1, round(cell * MILLION))
+        (workload, other): max(1, round(cell * MILLION))
         for row, cells in rows.items()
         for column, cell in cells.items()
         if cell is not None
-        for one in names[Workload(row)]
+        for workload in names[Workload(row)]
         for other in names[Workload(column)]
     }
     return Interference(pairs, round(default * MILLION))

@@ -39,12 +39,12 @@ def number(word: str, what: str) -> float:
         ValueError: The word is no number; the message quotes it.
     """
     try:
-        found = float(word)
+        value = float(word)
     except ValueError:
-        found = math.nan
-    if not 0 <= found <= _LONGEST_S or "_" in word:
+        value = math.nan
+    if not 0 <= value <= _LONGEST_S or "_" in word:
         raise ValueError(f"{word[:40]!r} is not {what}")
-    return found
+    return value
 
 
 def arrival_ms(word: str) -> int:
@@ -74,8 +74,10 @@ def durations_ms(
     if tasks != int(tasks) or not 1 <= tasks <= MOST_TASKS:
         raise ValueError(f"{count!r} is no number of tasks from 1 to {MOST_TASKS:,}")
     if len(words) != tasks:
-        told = len(words)
-        raise ValueError(f"it has {told:,} durations, and its number of tasks is {int(tasks):,}")
+        durations = len(words)
+        raise ValueError(
+            f"it has {durations:,} durations, and its number of tasks is {int(tasks):,}"
+        )
     return tuple(map(duration, words))
 
 

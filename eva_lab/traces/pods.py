@@ -85,13 +85,13 @@ def _shapes(
             if row["pod_phase"] == _FAILED:
                 left_out[FAILED] += 1
                 continue
-            found = len(problems)
+            before = len(problems)
             amounts = {name: _amount(row, name, lines.line_num, problems) for name in _NUMBERS}
             lifetime = amounts["deletion_time"] - amounts["creation_time"]
             if lifetime < 0:
                 message = "is before creation_time"
                 problems.append(_problem(row, "deletion_time", lines.line_num, message))
-            if len(problems) == found:
+            if len(problems) == before:
                 yield _shape(amounts, lifetime)
     except csv.Error as error:
         problem = Problem(f"this is not CSV: {error}", line=lines.line_num, column=1)

@@ -240,13 +240,13 @@ class WorkloadsRecipe(BaseRecipe):
             raise InvalidTrace("the shortest job is longer than the longest")
         draw = uniform_durations if self.durations == "uniform" else log_durations
         durations = draw(seed, self.jobs, self.shortest, self.longest)
-        known = list(measured_workloads().values())
-        picks = generator(seed, Draw.WORKLOADS).integers(len(known), size=self.jobs).tolist()
+        workloads = list(measured_workloads().values())
+        picks = generator(seed, Draw.WORKLOADS).integers(len(workloads), size=self.jobs).tolist()
         jobs = []
         for number, (pick, at, duration_ms) in enumerate(
             zip(picks, arrivals(seed, self.jobs, self.gap), durations, strict=True)
         ):
-            measured = known[pick]
+            measured = workloads[pick]
             tasks = (measured.task(),) * (self.tasks or measured.tasks)
             workload = Workload(measured.base)
             jobs.append(
@@ -328,9 +328,9 @@ class TasksRecipe(BaseRecipe):
     def trace(self, seed: int, catalog: Catalog) -> Trace:  # noqa: ARG002
         """Read the trace of a seed's file."""
         file = self.of_seed(seed).file
-        found, name = read_tasks(file), file.name.partition(".")[0]
-        found = replace(found, jobs=found.jobs[: self.jobs])
-        return slowed(_recurring(name, found), self.delay_factor)
+        tasks, name = read_tasks(file), file.name.partition(".")[0]
+        tasks = replace(tasks, jobs=tasks.jobs[: self.jobs])
+        return slowed(_recurring(name, tasks), self.delay_factor)
 
 
 class RecurrentRecipe(BaseRecipe):
@@ -408,15 +408,15 @@ class _Arriving(Protocol):
 
 def _array(name: str, workload: Workload, arriving: _Arriving, owner: str = "") -> TraceJob:
     """An array whose tasks take a slot each; those that take equally long are one value."""
-    known: dict[int, TraceTask] = {}
+    made: dict[int, TraceTask] = {}
     for duration_ms in arriving.durations_ms:
-        known.setdefault(duration_ms, TraceTask(SLOT, duration_ms=duration_ms))
+        made.setdefault(duration_ms, TraceTask(SLOT, duration_ms=duration_ms))
     return TraceJob(
         id=name,
         workload=workload,
         arrival_ms=arriving.at_ms,
         duration_ms=arriving.mean_ms,
-        tasks=tuple(known[duration_ms] for duration_ms in arriving.durations_ms),
+        tasks=tuple(made[duration_ms] for duration_ms in arriving.durations_ms),
         total_steps=steps_in(arriving.mean_ms, MILLION),
         owner=owner,
         kind=JobKind.ARRAY,

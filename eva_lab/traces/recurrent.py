@@ -134,13 +134,13 @@ def repeated(
     rng = generator(seed, Draw.RUNS)
     picks = _picks(rng, len(usual), runs).tolist()
     longer = np.exp(rng.normal(0, spread, runs)).tolist()
-    found = []
+    drawn_runs = []
     for pick, times in zip(picks, longer, strict=True):
         shape = usual[pick]
         features = Features(f"group{pick}", f"user{users[pick]}", "")
         took_ms = max(1, round(shape.duration_ms * times))
-        found.append((features, Shape(shape.demand, took_ms)))
-    return found
+        drawn_runs.append((features, Shape(shape.demand, took_ms)))
+    return drawn_runs
 
 
 def _picks(rng: np.random.Generator, groups: int, runs: int) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -194,5 +194,5 @@ def arrivals_of(seed: int, jobs: int, span_s: float) -> list[float]:
     pauses = rng.random(jobs) < 1 / _BURST
     gaps[pauses] = rng.exponential(_PAUSE, int(pauses.sum()))
     at = np.cumsum(gaps) - gaps[0]
-    found: list[float] = (at * span_s / max(at[-1], 1e-9)).tolist()
-    return found
+    seconds: list[float] = (at * span_s / max(at[-1], 1e-9)).tolist()
+    return seconds

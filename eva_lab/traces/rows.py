@@ -83,10 +83,10 @@ def parse_json(text: str, path: Path, *, first_line: int = 1) -> Any:
 
 def refusal(path: Path, problems: Iterable[Problem]) -> InvalidTrace:
     """Make the error of a file with its first problems."""
-    found = list(problems)
-    kept = found[:_MOST_PROBLEMS]
-    if len(found) > len(kept):
-        kept.append(Problem(f"and {len(found) - len(kept):,} more", line=kept[-1].line))
+    listed = list(problems)
+    kept = listed[:_MOST_PROBLEMS]
+    if len(listed) > len(kept):
+        kept.append(Problem(f"and {len(listed) - len(kept):,} more", line=kept[-1].line))
     return invalid(InvalidTrace, str(path), kept)
 
 
@@ -116,11 +116,11 @@ class _RepeatedError(Exception):
 
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    value = dict(pairs)
+    if len(value) < len(pairs):
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
                 raise _RepeatedError(key)
             seen.add(key)
-    return found
+    return value

@@ -109,12 +109,12 @@ def assigned(
     rng = generator(seed, Draw.WORKLOADS)
     bases = list(measured_bases().items())
     numbers: Counter[str] = Counter()
-    found: dict[Resources, tuple[Workload, MeasuredWorkload]] = {}
+    workloads: dict[Resources, tuple[Workload, MeasuredWorkload]] = {}
     for demand in dict.fromkeys(demands):
         base, measured = bases[int(rng.integers(len(bases)))]
-        found[demand] = Workload(f"{base}[{numbers[base]}]"), measured
+        workloads[demand] = Workload(f"{base}[{numbers[base]}]"), measured
         numbers[base] += 1
-    return found
+    return workloads
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,31 +147,33 @@ def family_speeds(
     """
     rng = generator(seed, Draw.SPEEDS)
     families = sorted({base_family(offering.type.family) for offering in catalog})
-    gpus = {base_family(it.type.family) for it in catalog if it.type.capacity.gpus}
-    found: dict[Resources, FamilySpeeds] = {}
+    gpus = {
+        base_family(offering.type.family) for offering in catalog if offering.type.capacity.gpus
+    }
+    speeds_of: dict[Resources, FamilySpeeds] = {}
     for demand in dict.fromkeys(demands):
         drawn = np.exp(rng.uniform(math.log(0.2), 0, len(families))).tolist()
         fastest, chosen = int(rng.integers(len(families))), rng.random() < share
         factor = math.exp(rng.uniform(math.log(0.005), math.log(0.5)))
         if not chosen:
-            found[demand] = FamilySpeeds()
+            speeds_of[demand] = FamilySpeeds()
         elif demand.gpus:
             without = Resources(0, 2 * demand.milli_cpus, demand.memory_mib)
             slow = [family for family in families if family not in gpus]
             speed = round(factor * MILLION)
-            found[demand] = FamilySpeeds(
+            speeds_of[demand] = FamilySpeeds(
                 tuple((family, without) for family in slow),
                 tuple((family, speed) for family in slow),
             )
         else:
             speeds = [1.0 if n == fastest else speed for n, speed in enumerate(drawn)]
-            found[demand] = FamilySpeeds(
+            speeds_of[demand] = FamilySpeeds(
                 speeds=tuple(
                     (family, round(speed * MILLION))
                     for family, speed in zip(families, speeds, strict=True)
                 )
             )
-    return found
+    return speeds_of
 
 
 def with_gpus(

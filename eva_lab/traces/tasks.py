@@ -161,8 +161,8 @@ def _features(words: Sequence[str]) -> Features:
             raise ValueError(f"{word[:40]!r} is not {what}: at most 40 letters, digits and ._-")
     if not is_owner(user):
         raise ValueError(f"{user[:40]!r} is not a user: at most 63 letters, digits and ._@-")
-    told = number(hour, "an hour of the day")
-    if told != int(told) or told >= _HOURS:
+    value = number(hour, "an hour of the day")
+    if value != int(value) or value >= _HOURS:
         raise ValueError(f"{hour!r} is not an hour of the day, from 0 to 23")
     number(cpus, "a number of CPUs")
     number(memory, "an amount of memory")

@@ -93,5 +93,5 @@ def aliases() -> Mapping[Workload, Workload]:
 @cache
 def measured() -> dict[str, Any]:
     """The parsed content of ``measured.yaml``."""
-    found: dict[str, Any] = yaml.safe_load(_FILE.read_text(encoding="utf-8"))
-    return found
+    content: dict[str, Any] = yaml.safe_load(_FILE.read_text(encoding="utf-8"))
+    return content

@@ -49,7 +49,7 @@ def _resolved(
     setting: str, address: str, host: str, port: int
 ) -> list[tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int]]]:
     try:
-        found = socket.getaddrinfo(
+        addresses = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
     except OSError as error:
@@ -57,7 +57,7 @@ def _resolved(
             f"cannot listen on {address} ({setting}): nobody knows the host {host!r}",
             hint="write an address of this machine, or 0.0.0.0 for all of them",
         ) from error
-    return [(family, place) for family, _, _, _, place in found]  # type: ignore[misc]
+    return [(family, place) for family, _, _, _, place in addresses]  # type: ignore[misc]
 
 
 def _explained(setting: str, address: str, port: int, error: OSError) -> CannotListen:

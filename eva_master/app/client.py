@@ -116,13 +116,13 @@ def _how() -> str:
     try:
         with (user_state_dir() / _ELSEWHERE).open(encoding="utf-8") as file:
             elsewhere = Path(file.read(_LONGEST_PATH).strip())
-        there = elsewhere.is_absolute() and elsewhere.is_file()
+        usable = elsewhere.is_absolute() and elsewhere.is_file()
     except (OSError, ValueError):
         return _HOW
-    if not there:
+    if not usable:
         return _HOW
-    told = f"the last `eva up` of yours has its state in {elsewhere.parent}"
-    return f"{told}: export EVA_CONFIG={shlex.quote(str(elsewhere))}"
+    words = f"the last `eva up` of yours has its state in {elsewhere.parent}"
+    return f"{words}: export EVA_CONFIG={shlex.quote(str(elsewhere))}"
 
 
 def _see_that_it_is_there(file: Path) -> None:

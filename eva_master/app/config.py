@@ -199,7 +199,8 @@ class IsolationSection(Section):
     def variables(self) -> dict[str, str]:
         """The section for the environment of ``eva worker``."""
         return {
-            f"EVA_WORKER_TASK_{name.upper()}": str(it) for name, it in self.model_dump().items()
+            f"EVA_WORKER_TASK_{name.upper()}": str(value)
+            for name, value in self.model_dump().items()
         }
 
 
@@ -342,7 +343,9 @@ class MasterConfig(BaseConfig):
     @property
     def policy_sections(self) -> dict[str, PolicySection]:
         """Which scheduler decides in each partition; of an undivided cluster that of the whole."""
-        sections = {name: it.policy or self.policy for name, it in self.partitions.items()}
+        sections = {
+            name: section.policy or self.policy for name, section in self.partitions.items()
+        }
         return sections or {"": self.policy}
 
     def shown(self) -> dict[str, Any]:

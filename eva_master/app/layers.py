@@ -91,11 +91,11 @@ class Layers(Generic[Model]):
         Raises:
             InvalidConfig: One is misspelt.
         """
-        known = [self._prefix + name.upper() for name in self._model.model_fields]
+        names = [self._prefix + name.upper() for name in self._model.model_fields]
         unknown = [
-            Problem("unknown variable", name, hint=yamlfile.suggestion(name, known))
+            Problem("unknown variable", name, hint=yamlfile.suggestion(name, names))
             for name in sorted(os.environ)
-            if name.startswith(self._prefix) and name.split("__")[0] not in known
+            if name.startswith(self._prefix) and name.split("__")[0] not in names
         ]
         if unknown:
             raise self.invalid(unknown)

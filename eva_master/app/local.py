@@ -48,9 +48,9 @@ def run_up(config: MasterConfig) -> None:
             f"[bold green]Eva is up[/] at {host}:{ports.users}; state in {config.state_dir}"
         )
         remember_client_file(config.state_dir.absolute() / CLIENT_FILE)
-        if told := client_settings(config):
+        if variables := client_settings(config):
             # On one line, so that it can be copied.
-            console.print(f"In other terminals:  {told}", markup=False, soft_wrap=True)
+            console.print(f"In other terminals:  {variables}", markup=False, soft_wrap=True)
         if prepared.told:
             console.print(prepared.told, markup=False, soft_wrap=True)
         console.print(
@@ -74,8 +74,8 @@ def first_job() -> str:
 
 def client_settings(config: MasterConfig) -> str:
     """The variables that a shell needs for the command to find this cluster; empty if none."""
-    left = config.state_dir.absolute() / CLIENT_FILE
-    found = client_file()
-    if found is not None and found.absolute() == left:
+    own_file = config.state_dir.absolute() / CLIENT_FILE
+    file_in_use = client_file()
+    if file_in_use is not None and file_in_use.absolute() == own_file:
         return ""
-    return f"export EVA_CONFIG={shlex.quote(str(left))}"
+    return f"export EVA_CONFIG={shlex.quote(str(own_file))}"

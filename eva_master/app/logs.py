@@ -63,7 +63,9 @@ _JSON = structlog.processors.JSONRenderer()
 
 def _harmless(_logger: Any, _method: str, event: EventDict) -> EventDict:
     """Write out what would control the terminal: workers, tasks and users have a say in values."""
-    return {name: visible(it) if isinstance(it, str) else it for name, it in event.items()}
+    return {
+        name: visible(value) if isinstance(value, str) else value for name, value in event.items()
+    }
 
 
 def bounded(_logger: object, _method: str, line: MutableMapping[str, Any]) -> Mapping[str, Any]:

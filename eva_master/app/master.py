@@ -157,7 +157,7 @@ def _patience(config: MasterConfig) -> dict[str, int]:
 
 def _lending(config: MasterConfig) -> frozenset[str]:
     """The partitions whose policies lend."""
-    return frozenset(name for name, it in config.policy_sections.items() if all_lend(it))
+    return frozenset(name for name, section in config.policy_sections.items() if all_lend(section))
 
 
 def _limits(section: LimitsSection) -> Limits:
@@ -434,10 +434,10 @@ def _hosts(config: MasterConfig) -> list[str]:
 
 def _listened(config: MasterConfig) -> dict[str, str]:
     """The addresses that the master listens on, by the name of the setting."""
-    found = {"listen": config.listen, "worker_listen": config.worker_address}
+    addresses = {"listen": config.listen, "worker_listen": config.worker_address}
     if config.metrics_port is not None:
-        found["metrics_port"] = f"{_host(config.listen)}:{config.metrics_port}"
-    return found
+        addresses["metrics_port"] = f"{_host(config.listen)}:{config.metrics_port}"
+    return addresses
 
 
 def _host(address: str) -> str:

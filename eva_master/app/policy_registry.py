@@ -117,17 +117,17 @@ class Policies(Mapping[str, PolicyKind]):
 
     def faults(self) -> dict[str, UnusablePolicy]:
         """Why policies cannot be used, by name, as far as it can be told without importing them."""
-        found = {}
+        faults_by_name = {}
         for name, sources in self._sources.items():
             if len(sources) > 1:
-                found[name] = _ambiguous(name, sources)
+                faults_by_name[name] = _ambiguous(name, sources)
             elif not _is_installed(sources[0].target):
-                found[name] = UnusablePolicy(
+                faults_by_name[name] = UnusablePolicy(
                     f"the policy {name!r} of {sources[0].distribution} is not there: nothing can "
                     f"be imported from {sources[0].target}",
                     hint=_remedy(sources[0]),
                 )
-        return found
+        return faults_by_name
 
 
 @cache
@@ -148,8 +148,10 @@ def find_policies() -> Policies:
 
 def plugin(point: EntryPoint) -> PolicySource:
     """The policy that an entry point names."""
-    found = point.dist
-    distribution = "an unknown distribution" if found is None else f"{found.name} {found.version}"
+    installed = point.dist
+    distribution = (
+        "an unknown distribution" if installed is None else f"{installed.name} {installed.version}"
+    )
     return PolicySource(point.name, distribution, point.value, point.load)
 
 
@@ -195,11 +197,11 @@ def _code_of(package: str) -> str:
     files = [(folder, file) for folder in folders for file in sorted(folder.rglob("*.py"))]
     if not folders and spec.origin is not None:
         files = [(Path(spec.origin).parent, Path(spec.origin))]
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for folder, file in files:
-        found.update(file.relative_to(folder).as_posix().encode() + b"\0")
-        found.update(file.read_bytes())
-    return found.hexdigest()[:16]
+        digest.update(file.relative_to(folder).as_posix().encode() + b"\0")
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def _fault(name: str, kind: object) -> str:

@@ -108,15 +108,15 @@ def _priority_problems(config: MasterConfig, document: Document) -> list[Problem
 
 
 def _cloud_problems(config: MasterConfig, document: Document) -> list[Problem]:
-    found = cloud_of(config).complaints(config)
-    return [document.problem(path, message, hint) for path, message, hint in found]
+    complaints = cloud_of(config).complaints(config)
+    return [document.problem(path, message, hint) for path, message, hint in complaints]
 
 
 def _node_problems(config: MasterConfig, document: Document) -> list[Problem]:
-    found = [*contradictions(config.nodes), *short_fences(config.nodes, config.heartbeat)]
-    if config.nodes and not found:
-        found = clashes(config.nodes, cloud_of(config).catalog(config))
-    return [document.problem(path, message, hint) for path, message, hint in found]
+    complaints = [*contradictions(config.nodes), *short_fences(config.nodes, config.heartbeat)]
+    if config.nodes and not complaints:
+        complaints = clashes(config.nodes, cloud_of(config).catalog(config))
+    return [document.problem(path, message, hint) for path, message, hint in complaints]
 
 
 def _input_problems(config: MasterConfig, document: Document) -> list[Problem]:
@@ -146,11 +146,11 @@ def _tenant_problems(config: MasterConfig, document: Document) -> list[Problem]:
         mark = document.marks.get(path)
         return "" if mark is None else f" (line {mark.line})"
 
-    found = [*twice(config.tenants, where)]
+    complaints = [*twice(config.tenants, where)]
     if any(section.quota is not None for section in config.tenants.values()):
         nodes = offerings(owned_nodes(config.nodes).values())
-        found += unfounded(config.tenants, (*cloud_of(config).catalog(config), *nodes))
-    return [document.problem(path, message, hint) for path, message, hint in found]
+        complaints += unfounded(config.tenants, (*cloud_of(config).catalog(config), *nodes))
+    return [document.problem(path, message, hint) for path, message, hint in complaints]
 
 
 def _partition_problems(
@@ -158,11 +158,11 @@ def _partition_problems(
 ) -> list[Problem]:
     """Partitions that contradict each other, or cannot be as they are."""
     tenants, nodes = config.tenant_rules.names, owned_nodes(config.nodes)
-    found = [*contradicting_partitions(config.partitions, tenants, nodes)]
-    if config.partitions and not found:
+    complaints = [*contradicting_partitions(config.partitions, tenants, nodes)]
+    if config.partitions and not complaints:
         stand_for = {name: node.offering.id for name, node in nodes.items()}
-        found = [*unsold(config.partitions, cloud_of(config).catalog(config), stand_for)]
-    problems = [document.problem(path, message, hint) for path, message, hint in found]
+        complaints = [*unsold(config.partitions, cloud_of(config).catalog(config), stand_for)]
+    problems = [document.problem(path, message, hint) for path, message, hint in complaints]
     for name, section in config.partitions.items():
         if section.policy is not None:
             path = ("partitions", name, "policy")

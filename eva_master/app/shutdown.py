@@ -77,12 +77,12 @@ class Shutdown:
                 self._follow(running, await self._gateway.model(), run_ids)
         await ending
         # No cloud waits for those on machines that nobody switches off.
-        while model and (left := self._on_nodes(running, seen := await self._gateway.model())):
+        while model and (stopping := self._on_nodes(running, seen := await self._gateway.model())):
             self._follow(running, seen, run_ids)
             if hurry.is_set() or loop.time() >= until_s:
                 self._tell(
-                    f"{_count(left)} on owned nodes did not stop in time: the workers there stop"
-                    " what still runs when their leases end."
+                    f"{_count(stopping)} on owned nodes did not stop in time: the workers there"
+                    " stop what still runs when their leases end."
                 )
                 break
             await asyncio.wait({hurrying}, timeout=_LOOK_S)

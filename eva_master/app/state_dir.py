@@ -115,15 +115,15 @@ def require_state(config: MasterConfig) -> None:
         return
     file = config.state_dir / STATE_ID
     try:
-        found = file.read_text(encoding="utf-8").strip()
+        state_id = file.read_text(encoding="utf-8").strip()
     except OSError as error:
         raise InvalidConfig(
             f"{config.state_dir} is not the state of this cluster: {file}: {error.strerror}",
             hint="see whether its volume is mounted; to begin anew leave state_id out",
         ) from error
-    if found != config.state_id:
+    if state_id != config.state_id:
         raise InvalidConfig(
-            f"{config.state_dir} is the state of another cluster: {file} says {found!r}, and "
+            f"{config.state_dir} is the state of another cluster: {file} says {state_id!r}, and "
             f"state_id is {config.state_id!r}",
             hint="mount the volume of this cluster",
         )

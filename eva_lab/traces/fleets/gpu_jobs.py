@@ -112,9 +112,9 @@ def _positive(row: Mapping[str, str], name: str) -> float:
     """A number of a row above 0; raises `ValueError`."""
     word = row[name].strip()
     try:
-        found = float(word)
+        value = float(word)
     except ValueError:
-        found = math.nan
-    if not 0 < found <= _MOST or "_" in word:
+        value = math.nan
+    if not 0 < value <= _MOST or "_" in word:
         raise ValueError(f"{name}: {word[:40]!r} is no number above 0, and at most {_MOST:g}")
-    return found
+    return value

@@ -58,10 +58,10 @@ class GpusRecipe(BaseRecipe):
 
     def trace(self, seed: int, catalog: Catalog) -> Trace:  # noqa: ARG002
         """Read the trace; a file does not depend on a seed."""
-        found = read_gpu_jobs(self.file)[: self.jobs]
+        gpu_jobs = read_gpu_jobs(self.file)[: self.jobs]
         name = self.file.name.partition(".")[0]
         # Traces are sorted by arrival, then by id, and all arrive at once.
-        jobs = tuple(sorted((_training(job, self) for job in found), key=lambda job: job.id))
+        jobs = tuple(sorted((_training(job, self) for job in gpu_jobs), key=lambda job: job.id))
         return slowed(Trace(name, jobs), self.delay_factor)
 
 

@@ -155,8 +155,8 @@ def read_world(path: Path) -> World:
         details = error.errors(include_url=False)
         problems = [Problem(wording(detail), dotted(tuple(detail["loc"]))) for detail in details]
         raise refusal(path, problems) from error
-    if found := [*_of_tenants(world), *_of_jobs(world)]:
-        raise refusal(path, found)
+    if problems := [*_of_tenants(world), *_of_jobs(world)]:
+        raise refusal(path, problems)
     return world
 
 
@@ -170,14 +170,14 @@ def trace_of(world: World, name: str, options: Options) -> Trace:
         TraceTenant(
             tenant_name(number),
             ((FAMILY, tenant.workers),),
-            tuple(nodes[it].name for it in sorted(tenant.servers)),
+            tuple(nodes[server].name for server in sorted(tenant.servers)),
         )
         for number, tenant in enumerate(world.tenants)
     )
     network = Network(
         max(1, round(world.worker_mbps * 1000)),
         max(1, round(world.ps_mbps * 1000)),
-        tuple((node.name, it.ps) for node, it in zip(nodes, world.servers, strict=True)),
+        tuple((node.name, server.ps) for node, server in zip(nodes, world.servers, strict=True)),
     )
     order = sorted(jobs, key=lambda job: (job.arrival_ms, job.id))
     return Trace(name, tuple(order), nodes=nodes, tenants=tenants, network=network)
@@ -241,16 +241,16 @@ def _of_tenants(world: World) -> Iterator[Problem]:
                 message = f"the server {server} is that of tenant {owners[server]} already"
                 yield Problem(message, where)
             owners.setdefault(server, number)
-        known = [world.servers[it] for it in tenant.servers if it < len(world.servers)]
+        own = [world.servers[index] for index in tenant.servers if index < len(world.servers)]
         for name, stated in (("workers", tenant.workers), ("ps", tenant.ps)):
-            there = sum(getattr(server, name) for server in known)
-            if there != stated:
-                yield Problem(f"is {stated}, and its servers have {there}", f"{key}.{name}")
+            held = sum(getattr(server, name) for server in own)
+            if held != stated:
+                yield Problem(f"is {stated}, and its servers have {held}", f"{key}.{name}")
     for name in ("workers", "ps"):
-        there = sum(getattr(server, name) for server in world.servers)
+        held = sum(getattr(server, name) for server in world.servers)
         brought = sum(getattr(tenant, name) for tenant in world.tenants)
-        if there != brought:
-            message = f"all tenants have {brought} {name}, and all servers {there}"
+        if held != brought:
+            message = f"all tenants have {brought} {name}, and all servers {held}"
             yield Problem(message, "tenants", hint="each server is one tenant's")
 
 

@@ -98,36 +98,36 @@ def read_list(path: Path, form: Form, catalog: Catalog, most: int | None = None)
     Raises:
         InvalidTrace: The file cannot be read or is wrong; names line and field of each problem.
     """
-    found = form.read(path)
-    if found.problems:
-        raise refusal(path, found.problems)
-    found.jobs.sort(key=lambda job: job.arrival_s)
-    placed = list(_placed(found, catalog))[:most]
+    listing = form.read(path)
+    if listing.problems:
+        raise refusal(path, listing.problems)
+    listing.jobs.sort(key=lambda job: job.arrival_s)
+    placed = list(_placed(listing, catalog))[:most]
     if not placed:
-        told = "; ".join(notes(form, found)[1:]) or "it is empty"
-        raise refusal(path, [Problem(f"there is no job that can be run: {told}")])
+        reasons = "; ".join(notes(form, listing)[1:]) or "it is empty"
+        raise refusal(path, [Problem(f"there is no job that can be run: {reasons}")])
     first = placed[0][0].arrival_s
     jobs = tuple(_job(str(number), job, tasks, first) for number, (job, tasks) in enumerate(placed))
     name = path.name.partition(".")[0]
-    return Trace(name, jobs, notes=notes(form, found))
+    return Trace(name, jobs, notes=notes(form, listing))
 
 
 def notes(form: Form, found: Listing) -> tuple[str, ...]:
     """How a list was read, for people."""
-    told = [f"read as {form.name}"]
+    remarks = [f"read as {form.name}"]
     if found.left_out:
-        told.append(told_of(found.left_out, found.rows, "jobs"))
+        remarks.append(told_of(found.left_out, found.rows, "jobs"))
     parts = [part for job in found.jobs for part in job.parts]
     if any(part.gpus and not part.cpus for part in parts):
-        told.append(f"assumed {CPUS_PER_GPU:g} vCPUs for each GPU where the list tells none")
+        remarks.append(f"assumed {CPUS_PER_GPU:g} vCPUs for each GPU where the list tells none")
     if any(not part.memory_gib for part in parts):
-        told.append(
+        remarks.append(
             f"assumed {GIB_PER_CPU:g} GiB for each vCPU, and {GIB_PER_GPU:g} GiB for each GPU, "
             "where the list tells no memory"
         )
     if found.unread:
-        told.append(f"left unread: the columns {', '.join(found.unread)}")
-    return tuple(told)
+        remarks.append(f"left unread: the columns {', '.join(found.unread)}")
+    return tuple(remarks)
 
 
 def _placed(found: Listing, catalog: Catalog) -> Iterator[tuple[ListedJob, tuple[Resources, ...]]]:

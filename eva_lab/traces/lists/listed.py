@@ -107,20 +107,20 @@ def amount(word: str, what: str) -> float:
         ValueError: The word is no amount; the message names the field.
     """
     try:
-        found = float(word)
+        value = float(word)
     except ValueError:
-        found = math.nan
-    if not 0 <= found <= MOST_AMOUNT or "_" in word:
+        value = math.nan
+    if not 0 <= value <= MOST_AMOUNT or "_" in word:
         raise ValueError(f"{what}: {word.strip()[:40]!r} is no number from 0 to {MOST_AMOUNT:g}")
-    return found
+    return value
 
 
 def whole(word: str, what: str) -> int:
     """A whole number of tasks or nodes, from 1 on; raises `ValueError` if it is none."""
-    found = amount(word, what)
-    if found != int(found) or not 1 <= found <= MOST_TASKS:
+    value = amount(word, what)
+    if value != int(value) or not 1 <= value <= MOST_TASKS:
         raise ValueError(f"{what}: {word.strip()[:40]!r} is no number from 1 to {MOST_TASKS:,}")
-    return int(found)
+    return int(value)
 
 
 def instant_s(word: str, what: str) -> float:
@@ -134,13 +134,13 @@ def instant_s(word: str, what: str) -> float:
         return amount(text, what)
     except ValueError:
         try:
-            found = datetime.fromisoformat(text)
+            date = datetime.fromisoformat(text)
         except ValueError:
             message = (
                 f"{what}: {text[:40]!r} is neither seconds nor a time like 2020-06-09 18:41:01"
             )
             raise ValueError(message) from None
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
 
 
 def owner_of(user: str) -> str:
@@ -150,5 +150,7 @@ def owner_of(user: str) -> str:
 
 def workload_of(word: str, form: str) -> str:
     """Workload of a job, by its name in the list; by the list's form if it has none."""
-    name = "".join(it for it in word.strip() if it.isprintable())[:_LONGEST_NAME]
+    name = "".join(character for character in word.strip() if character.isprintable())[
+        :_LONGEST_NAME
+    ]
     return name if not is_nothing(name) else form

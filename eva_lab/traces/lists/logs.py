@@ -107,8 +107,10 @@ def read_philly(path: Path) -> Listing:
         try:
             job = _of_philly(row)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            told = str(error) if isinstance(error, ValueError) else "it has not the fields of a job"
-            listing.problems.append(Problem(told, f"job {number}"))
+            message = (
+                str(error) if isinstance(error, ValueError) else "it has not the fields of a job"
+            )
+            listing.problems.append(Problem(message, f"job {number}"))
             continue
         listing.add(job)
     return listing

@@ -63,10 +63,10 @@ def read_market(path: Path, catalog: Catalog) -> Market:
                 break
             continue
         ends[pool] = end, line
-        known = pools.setdefault(pool, [])
-        before = known[-1] if known else None
+        spans = pools.setdefault(pool, [])
+        before = spans[-1] if spans else None
         if before is None or _what(before) != _what(span):
-            known.append(span)
+            spans.append(span)
     problems += _uneven(ends) if not problems else []
     if not pools and not problems:
         problems.append(Problem("there are no rows: a market has a pool at least"))
@@ -83,16 +83,16 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
             raw.seek(0)
             source: IO[bytes] = gzip.GzipFile(fileobj=raw) if packed else raw  # type: ignore[assignment]
             reader = csv.reader(io.TextIOWrapper(source, encoding="utf-8-sig", newline=""))
-            header = [it.strip() for it in next(reader, [])]
+            header = [name.strip() for name in next(reader, [])]
             if sorted(header) != sorted(_COLUMNS):
-                told = f"the first row is to name the columns {', '.join(_COLUMNS)}"
-                raise refusal(path, [Problem(told, "", 1)])
+                message = f"the first row is to name the columns {', '.join(_COLUMNS)}"
+                raise refusal(path, [Problem(message, "", 1)])
             for cells in reader:
                 if not cells:
                     continue
                 if len(cells) != len(header):
-                    told = f"{len(cells)} cells under {len(header)} columns"
-                    raise refusal(path, [Problem(told, "", reader.line_num)])
+                    message = f"{len(cells)} cells under {len(header)} columns"
+                    raise refusal(path, [Problem(message, "", reader.line_num)])
                 yield reader.line_num, dict(zip(header, map(str.strip, cells), strict=True))
     except (OSError, EOFError) as error:
         raise InvalidTrace(f"{path} cannot be read: {getattr(error, 'strerror', error)}") from error
@@ -146,12 +146,12 @@ def _millis(row: dict[str, str], column: str) -> int:
 
 def _number(column: str, text: str) -> Decimal:
     try:
-        found = Decimal(text)
+        value = Decimal(text)
     except InvalidOperation as error:
         raise _Wrong(column, f"{text!r} is no number") from error
-    if not found.is_finite() or abs(found.adjusted()) > 30:
+    if not value.is_finite() or abs(value.adjusted()) > 30:
         raise _Wrong(column, f"{text!r} is no number")
-    return found
+    return value
 
 
 def _follows(span: Span, before: tuple[int, int] | None) -> None:
@@ -169,8 +169,10 @@ def _uneven(ends: dict[tuple[str, str], tuple[int, int]]) -> Iterator[Problem]:
     longest = max((end for end, _ in ends.values()), default=0)
     for (machine, zone), (end, line) in ends.items():
         if end != longest:
-            told = f"{machine} in {zone} ends at {end / 1000:g} s, others at {longest / 1000:g} s"
-            yield Problem(told, "to_s", line)
+            message = (
+                f"{machine} in {zone} ends at {end / 1000:g} s, others at {longest / 1000:g} s"
+            )
+            yield Problem(message, "to_s", line)
 
 
 def _what(span: Span) -> tuple[object, ...]:

@@ -90,13 +90,13 @@ def _spans(random: Random, climate: Climate, shocks: Sequence[int]) -> Iterator[
     changing = [0, *_times(random, climate.prices, climate.length_ms)]
     prices = {at: _varied(random, price_ppm, part=3) for at in changing}
     changes = dict(_changes(random, climate, shocks))
-    there, told = False, (-1, 0)
+    present, shown = False, (-1, 0)
     for at in sorted({*prices, *changes}):
-        price_ppm, there = prices.get(at, price_ppm), changes.get(at, there)
-        capacity = climate.capacity if there else 0
-        if (capacity, price_ppm) != told:
+        price_ppm, present = prices.get(at, price_ppm), changes.get(at, present)
+        capacity = climate.capacity if present else 0
+        if (capacity, price_ppm) != shown:
             yield Span(at, capacity, None, price_ppm)
-        told = capacity, price_ppm
+        shown = capacity, price_ppm
 
 
 def _varied(random: Random, price_ppm: int, part: int = 1) -> int:
@@ -107,15 +107,15 @@ def _varied(random: Random, price_ppm: int, part: int = 1) -> int:
 
 def _changes(random: Random, climate: Climate, shocks: Sequence[int]) -> Iterator[tuple[int, bool]]:
     """When a pool comes and goes."""
-    there = random.random() * (climate.there_h + climate.away_h) < climate.there_h
+    present = random.random() * (climate.there_h + climate.away_h) < climate.there_h
     hit = [at + random.randrange(_SHOCK_MS) for at in shocks if random.random() < climate.shaken]
     at = 0
     while at < climate.length_ms:
-        yield at, there
-        ends = at + _lasts(random, climate.there_h if there else climate.away_h, climate.shape)
-        if there:
+        yield at, present
+        ends = at + _lasts(random, climate.there_h if present else climate.away_h, climate.shape)
+        if present:
             ends = min([ends, *(shock for shock in hit if shock > at)])
-        at, there = ends, not there
+        at, present = ends, not present
 
 
 def _lasts(random: Random, mean_h: float, shape: float) -> int:
@@ -125,9 +125,9 @@ def _lasts(random: Random, mean_h: float, shape: float) -> int:
 
 def shares(market: Market) -> Mapping[tuple[str, str], float]:
     """For what part of the time each pool is there."""
-    found = {}
+    shares_of = {}
     for name, spans in market.pools.items():
         lives = zip(spans, market.ends(spans), strict=True)
-        up = sum(end - it.start_ms for it, end in lives if it.capacity)
-        found[name] = up / market.length_ms
-    return found
+        up = sum(end - span.start_ms for span, end in lives if span.capacity)
+        shares_of[name] = up / market.length_ms
+    return shares_of

@@ -90,5 +90,5 @@ def sheet(bandwidth: int, pcie: int | None) -> Gpu | None:
     Returns:
         `None` if no GPU is known that has it.
     """
-    name = next((name for name, known in GPUS.items() if known == bandwidth), None)
+    name = next((name for name, gpu_bandwidth in GPUS.items() if gpu_bandwidth == bandwidth), None)
     return None if pcie is None or name is None else replace(SHEETS[name], pcie=pcie)

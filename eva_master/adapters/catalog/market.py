@@ -97,8 +97,8 @@ def _in_zones(one: Offering, snapshot: Snapshot | None, terms: Terms) -> Iterato
         yield replace(one, price=price, zone=zone, minimum_ms=_MINIMUM_MS)
         spot = None if sold is None else sold.spot.get(zone)
         if spot is not None and terms.spot_life_ms is not None:
-            there = replace(one, zone=zone, minimum_ms=_MINIMUM_MS)
-            yield as_spot(there, Price(spot), terms.spot_life_ms)
+            zoned = replace(one, zone=zone, minimum_ms=_MINIMUM_MS)
+            yield as_spot(zoned, Price(spot), terms.spot_life_ms)
 
 
 def as_spot(one: Offering, price: Price, life_ms: int) -> Offering:

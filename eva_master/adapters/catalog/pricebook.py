@@ -69,11 +69,14 @@ def parse_spot_price(text: object) -> SpotPrice:
         ValueError: The text is neither, or zero.
     """
     part = isinstance(text, str) and text.endswith("%")
-    found = SpotPrice(None, parse_discount(text)) if part else SpotPrice(parse_price(text))
-    if not (found.price or found.part_ppm):
-        told = {"message": f"{text!r} is no price", "hint": "write one above 0: $0.918/h or 30%"}
-        raise PydanticCustomError("price", "{message}", told)
-    return found
+    spot = SpotPrice(None, parse_discount(text)) if part else SpotPrice(parse_price(text))
+    if not (spot.price or spot.part_ppm):
+        complaint = {
+            "message": f"{text!r} is no price",
+            "hint": "write one above 0: $0.918/h or 30%",
+        }
+        raise PydanticCustomError("price", "{message}", complaint)
+    return spot
 
 
 class _Spot(BaseModel):
@@ -120,13 +123,13 @@ class _Type(BaseModel):
 
     def sold(self, name: str) -> Iterator[Offering]:
         """The type on demand, and in each zone in which it is on the spot market."""
-        one = self.offering(name)
-        yield one
+        on_demand = self.offering(name)
+        yield on_demand
         if self.spot is None:
             return
         for zone, stated in self.spot.zones.items():
-            price = spot_price(one.price, stated.price, stated.part_ppm)
-            yield as_spot(replace(one, zone=zone, limit=None), price, self.spot.expected_life)
+            price = spot_price(on_demand.price, stated.price, stated.part_ppm)
+            yield as_spot(replace(on_demand, zone=zone, limit=None), price, self.spot.expected_life)
 
 
 class _File(BaseModel):
@@ -188,7 +191,7 @@ def load_catalog(
             )
     chosen = _restricted(types, only)
     if spot:
-        return tuple(one for name, entry in chosen.items() for one in entry.sold(name))
+        return tuple(offering for name, entry in chosen.items() for offering in entry.sold(name))
     return tuple(entry.offering(name) for name, entry in chosen.items())
 
 

@@ -40,9 +40,9 @@ class SoldType(BaseModel):
 
     def entry(self) -> dict[str, Any]:
         """The type in the format of a catalog file."""
-        known = {"gpu": self.gpu} if self.gpus and self.gpu in GPUS else {}
+        gpu = {"gpu": self.gpu} if self.gpus and self.gpu in GPUS else {}
         return {
-            **known,
+            **gpu,
             "gpus": self.gpus,
             "cpus": self.milli_cpus / 1000,
             "memory": f"{self.memory_mib}MiB",

@@ -72,8 +72,8 @@ def find_bundles(directory: Path) -> Bundles:
 
 
 def _newest(directory: Path, role: str, architecture: str) -> Path | None:
-    found = directory.glob(f"eva-{role}-*-{architecture}-*.tar")
-    return max(found, key=lambda file: file.stat().st_mtime, default=None)
+    bundles = directory.glob(f"eva-{role}-*-{architecture}-*.tar")
+    return max(bundles, key=lambda file: file.stat().st_mtime, default=None)
 
 
 def _key(file: Path) -> str:

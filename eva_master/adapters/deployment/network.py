@@ -73,14 +73,14 @@ def find_network(ec2: Any, subnets: Sequence[str], *, routes: bool = True) -> Ne
         answer = ec2.describe_subnets(SubnetIds=sorted(set(subnets)))["Subnets"]
     except ClientError as error:
         raise InvalidConfig(str(error), hint="see --subnet and --region") from error
-    known = {str(found["SubnetId"]): found for found in answer}
-    first = known[subnets[0]]
-    by_zone = {found["AvailabilityZone"]: name for name, found in known.items()}
-    if len({found["VpcId"] for found in answer}) > 1:
+    subnets_by_id = {str(subnet["SubnetId"]): subnet for subnet in answer}
+    first = subnets_by_id[subnets[0]]
+    by_zone = {subnet["AvailabilityZone"]: name for name, subnet in subnets_by_id.items()}
+    if len({subnet["VpcId"] for subnet in answer}) > 1:
         raise InvalidConfig("the subnets are in several VPCs", hint="name subnets of one")
-    if len(by_zone) < len(known):
+    if len(by_zone) < len(subnets_by_id):
         raise InvalidConfig("two subnets are in one zone", hint="name one subnet for each zone")
-    public = _ways_out(ec2, first["VpcId"], known) if routes else frozenset[str]()
+    public = _ways_out(ec2, first["VpcId"], subnets_by_id) if routes else frozenset[str]()
     return Network(
         first["VpcId"], subnets[0], first["AvailabilityZone"], by_zone, subnets[0] in public
     )
@@ -133,5 +133,5 @@ def address_of(ec2: Any, made: Mapping[str, str]) -> str:
     """
     if public := made.get("MasterAddress"):
         return public
-    found = ec2.describe_network_interfaces(NetworkInterfaceIds=[made["MasterInterface"]])
-    return str(found["NetworkInterfaces"][0]["PrivateIpAddress"])
+    described = ec2.describe_network_interfaces(NetworkInterfaceIds=[made["MasterInterface"]])
+    return str(described["NetworkInterfaces"][0]["PrivateIpAddress"])

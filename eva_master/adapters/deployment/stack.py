@@ -78,16 +78,17 @@ class Stack:
         """
         described = self._described() or {}
         return {
-            it["ParameterKey"]: it.get("ResolvedValue") or it.get("ParameterValue", "")
-            for it in described.get("Parameters", ())
+            parameter["ParameterKey"]: parameter.get("ResolvedValue")
+            or parameter.get("ParameterValue", "")
+            for parameter in described.get("Parameters", ())
         }
 
     def defaults(self) -> dict[str, str]:
         """The values of the template's parameters that nobody states."""
         return {
-            it["ParameterKey"]: it["DefaultValue"]
-            for it in self._summary()
-            if it.get("DefaultValue") is not None
+            parameter["ParameterKey"]: parameter["DefaultValue"]
+            for parameter in self._summary()
+            if parameter.get("DefaultValue") is not None
         }
 
     def propose(self, parameters: Mapping[str, str]) -> tuple[str, list[Change]]:
@@ -108,16 +109,18 @@ class Stack:
         exists = status is not None
         kept = self._kept() - parameters.keys() if exists else set()
         stated: list[dict[str, Any]]
-        stated = [{"ParameterKey": key, "ParameterValue": it} for key, it in parameters.items()]
+        stated = [
+            {"ParameterKey": key, "ParameterValue": value} for key, value in parameters.items()
+        ]
         stated += [{"ParameterKey": key, "UsePreviousValue": True} for key in sorted(kept)]
         answer = self._change_set(exists, stated)
         if answer is None:
             return "", []
-        found = self._await_change_set(answer)
-        if found is None:
+        change_set = self._await_change_set(answer)
+        if change_set is None:
             self.drop(answer)
             return "", []
-        return answer, list(_changes(found))
+        return answer, list(_changes(change_set))
 
     def _change_set(self, exists: bool, parameters: list[dict[str, Any]]) -> str | None:
         """Create a change set; returns its id, or `None` if there is nothing to change."""
@@ -227,36 +230,40 @@ class Stack:
         return next((stack for stack in stacks if stack["StackStatus"] not in _ABSENT), None)
 
     def _status(self) -> str | None:
-        found = self._described()
-        return None if found is None else str(found["StackStatus"])
+        described = self._described()
+        return None if described is None else str(described["StackStatus"])
 
     def _summary(self) -> list[Any]:
-        found = _told(lambda: self._client.get_template_summary(TemplateBody=template()))
-        return list(found["Parameters"])
+        summary = _told(lambda: self._client.get_template_summary(TemplateBody=template()))
+        return list(summary["Parameters"])
 
     def _summaries(self) -> list[Any]:
         pages = self._client.get_paginator("list_stack_resources").paginate(StackName=self.name)
-        return _told(lambda: [it for page in pages for it in page["StackResourceSummaries"]])
+        return _told(
+            lambda: [resource for page in pages for resource in page["StackResourceSummaries"]]
+        )
 
     def _kept(self) -> set[str]:
         """The parameters that this stack has, as far as the template still has them."""
-        return self.parameters().keys() & {it["ParameterKey"] for it in self._summary()}
+        return self.parameters().keys() & {
+            parameter["ParameterKey"] for parameter in self._summary()
+        }
 
     def _await_change_set(self, change_set: str) -> Any:
         """Wait for a change set; `None` if it is empty."""
 
         def look() -> Any:
-            found = _told(
+            answer = _told(
                 lambda: self._client.describe_change_set(
                     ChangeSetName=change_set, StackName=self.name
                 )
             )
-            return found if found["Status"].endswith(("COMPLETE", "FAILED")) else None
+            return answer if answer["Status"].endswith(("COMPLETE", "FAILED")) else None
 
-        found = self._until(look, "CloudFormation works out the changes")
-        if found["Status"] != "FAILED":
-            return found
-        reason = found.get("StatusReason", "")
+        answer = self._until(look, "CloudFormation works out the changes")
+        if answer["Status"] != "FAILED":
+            return answer
+        reason = answer.get("StatusReason", "")
         if "didn't contain changes" in reason or "No updates" in reason:
             return None
         raise CloudError(f"CloudFormation refuses the stack: {reason}")
@@ -286,16 +293,16 @@ class Stack:
     def _events(self) -> list[Any]:
         """Events since the last operation began, the newest first."""
         pages = self._client.get_paginator("describe_stack_events").paginate(StackName=self.name)
-        found = []
+        events = []
         try:
             for event in (event for page in pages for event in page["StackEvents"]):
                 if event["EventId"] == self._last_event:
                     break
-                found.append(event)
+                events.append(event)
         except ClientError as error:
             if "does not exist" not in str(error):
                 raise _translated(error) from error
-        return found
+        return events
 
     def _newest_event(self) -> str:
         try:
@@ -308,11 +315,11 @@ class Stack:
 
     def _until(self, look: Callable[[], _T], what: str) -> _T:
         deadline = time.monotonic() + _STACK_TIMEOUT_S
-        while not (found := look()):
+        while not (result := look()):
             if time.monotonic() > deadline:
                 raise CloudError(f"{what}: not within {_STACK_TIMEOUT_S / 60:g} minutes")
             time.sleep(self._poll_s)
-        return found
+        return result
 
 
 def _after(status: str, stack: str, cluster: str) -> str:

@@ -75,8 +75,8 @@ class Teardown:
         self._forget(client_parameter(self._cluster))
         told(f"Deleting the stack {self._stack.name}")
         self._stack.delete()
-        if left := [*self.workers(), *self._volumes()]:
-            raise CloudError(f"left of the cluster: {', '.join(left)}", hint="run it again")
+        if remains := [*self.workers(), *self._volumes()]:
+            raise CloudError(f"left of the cluster: {', '.join(remains)}", hint="run it again")
 
     def _instances(self, name: str, value: str) -> Iterator[str]:
         filters = [
@@ -100,9 +100,9 @@ class Teardown:
 
     def _await_end(self, name: str, value: str) -> None:
         deadline = time.monotonic() + _TERMINATION_TIMEOUT_S
-        while left := list(self._instances(name, value)):
+        while instances := list(self._instances(name, value)):
             if time.monotonic() > deadline:
-                raise CloudError(f"not terminated: {', '.join(left)}", hint="run it again")
+                raise CloudError(f"not terminated: {', '.join(instances)}", hint="run it again")
             time.sleep(self._poll_s)
 
     def _volumes(self) -> Iterator[str]:

@@ -30,12 +30,12 @@ class AvailabilityBook:
 
     def admit(self, offering: OfferingId) -> bool:
         """Whether a launch may be tried now. If so, report `sold`, `refused` or `unclear`."""
-        known = self._refusals.get(offering)
-        if known is None:
+        refusals = self._refusals.get(offering)
+        if refusals is None:
             return True
-        if known.trying:
+        if refusals.trying:
             return False
-        known.trying = True
+        refusals.trying = True
         return True
 
     def sold(self, offering: OfferingId) -> None:
@@ -44,8 +44,8 @@ class AvailabilityBook:
 
     def unclear(self, offering: OfferingId) -> None:
         """Note that the result of a launch is unknown: the same launch is tried again."""
-        if (known := self._refusals.get(offering)) is not None:
-            known.trying = False
+        if (refusals := self._refusals.get(offering)) is not None:
+            refusals.trying = False
 
     def refused(self, offering: OfferingId, pause_ms: int, now: Millis) -> Millis:
         """Note that a launch was refused.
@@ -58,8 +58,8 @@ class AvailabilityBook:
         Returns:
             When to try again. Concurrent launches that fail count as one refusal.
         """
-        known = self._refusals.setdefault(offering, _Refusals())
-        if known.count == 0 or known.trying:
-            known.count += 1
-        known.trying = False
-        return Millis(now + min(pause_ms << (known.count - 1), pause_ms * _LONGEST_PAUSE_FACTOR))
+        refusals = self._refusals.setdefault(offering, _Refusals())
+        if refusals.count == 0 or refusals.trying:
+            refusals.count += 1
+        refusals.trying = False
+        return Millis(now + min(pause_ms << (refusals.count - 1), pause_ms * _LONGEST_PAUSE_FACTOR))

@@ -89,7 +89,7 @@ class Aws:
         method = getattr(self._client(service), name)
         limiter = self._limits.of(name)
         longest = FIRST_PAUSE_S
-        for left in reversed(range(TRIES)):
+        for tries_left in reversed(range(TRIES)):
             if (pause := limiter.take()) > 0 and self._closing.wait(pause):
                 raise CloudUnsettled(f"EC2: {name} was not called, since Eva is shutting down")
             asked_ms = self.time.asked()
@@ -99,7 +99,7 @@ class Aws:
                 fault = translate(error)
                 if isinstance(fault, Throttled):
                     limiter.throttled()
-                if not left or not worth_repeating(fault):
+                if not tries_left or not worth_repeating(fault):
                     raise fault from error
                 # Drawn from the upper half, so that many calls that failed together do not repeat
                 # together.

@@ -241,13 +241,13 @@ class Ec2Cloud:
 
     def _look(self) -> None:
         """List the instances, post answers, and make the calls that are due."""
-        found, surplus = by_instance(self._client.instances())
+        sightings, surplus = by_instance(self._client.instances())
         now = self._clock.now()
-        found = self._record(found, now)
+        sightings = self._record(sightings, now)
         self._lives = {
             name: life
             for name, life in self._lives.items()
-            if name in found or not life.forgettable(now)
+            if name in sightings or not life.forgettable(now)
         }
         terminating = [extra.ec2_id for extra in surplus if extra.state != "shutting-down"]
         if terminating:
@@ -256,7 +256,7 @@ class Ec2Cloud:
         for life in self._lives.values():
             if self._ending:
                 life.terminating = True
-            seen = found.get(life.instance)
+            seen = sightings.get(life.instance)
             step = life.look(seen, now, settle_ms)
             if step is Call.LAUNCH and life.wanted is not None:
                 self._launch(life, life.wanted)
@@ -268,10 +268,10 @@ class Ec2Cloud:
             self._troubles.over(_LAUNCH)
         if self._listing_owed:
             self._listing_owed = False
-            self._inbox.post(_listing(found.values()))
+            self._inbox.post(_listing(sightings.values()))
         self._terminate(terminating)
         self._prices.refresh(self._pool, self._inbox.post)
-        self._end(found)
+        self._end(sightings)
 
     def _terminate(self, terminating: list[str]) -> None:
         for ec2_id, error in self._client.terminate(terminating).items():
@@ -299,7 +299,11 @@ class Ec2Cloud:
             self._forget(first)
             for name in first:
                 self._life(name).listed = True
-        up = [replace(it, was_up=True) for it in found.values() if it.running and not it.was_up]
+        up = [
+            replace(sighting, was_up=True)
+            for sighting in found.values()
+            if sighting.running and not sighting.was_up
+        ]
         if up:
             self._client.tag([seen.ec2_id for seen in up], UP_TAG, str(self._time.cloud_ms(now)))
             found.update((seen.instance, seen) for seen in up)

@@ -74,14 +74,14 @@ class CloudTime:
 
 def _date_ms(answer: object) -> int | None:
     """When an answer was made by the clock of whoever made it; `None` if it does not say."""
-    found: Any = answer
+    value: Any = answer
     for key in ("ResponseMetadata", "HTTPHeaders", "date"):
-        if not isinstance(found, Mapping):
+        if not isinstance(value, Mapping):
             return None
-        found = found.get(key)
-    if not isinstance(found, str):
+        value = value.get(key)
+    if not isinstance(value, str):
         return None
     try:
-        return round(parsedate_to_datetime(found).timestamp() * 1000)
+        return round(parsedate_to_datetime(value).timestamp() * 1000)
     except (TypeError, ValueError, OverflowError):
         return None

@@ -92,8 +92,8 @@ def list_prices(
     Raises:
         CloudError: AWS does not answer.
     """
-    there = replace(settings, region=PRICE_LIST_REGION)
-    aws = Aws(there, threading.Event(), client_factory)
+    list_settings = replace(settings, region=PRICE_LIST_REGION)
+    aws = Aws(list_settings, threading.Event(), client_factory)
     fields = {
         "regionCode": settings.region,
         "productFamily": "Storage",
@@ -157,7 +157,7 @@ def _sold(
 
 def _zones(aws: Aws, types: Sequence[str]) -> dict[str, set[str]]:
     """Where each type is sold."""
-    found: dict[str, set[str]] = {}
+    zones: dict[str, set[str]] = {}
     for start in range(0, len(types), _NAMES_PER_CALL):
         values = list(types[start : start + _NAMES_PER_CALL])
         request = {
@@ -166,8 +166,8 @@ def _zones(aws: Aws, types: Sequence[str]) -> dict[str, set[str]]:
         }
         for page in aws.pages("ec2", "describe_instance_type_offerings", request):
             for entry in page["InstanceTypeOfferings"]:
-                found.setdefault(entry["InstanceType"], set()).add(entry["Location"])
-    return found
+                zones.setdefault(entry["InstanceType"], set()).add(entry["Location"])
+    return zones
 
 
 def _prices(aws: Aws, region: str, types: Sequence[str]) -> dict[str, int]:
@@ -184,11 +184,11 @@ def _prices(aws: Aws, region: str, types: Sequence[str]) -> dict[str, int]:
     asked: Iterable[Mapping[str, str]] = [wanted]
     if len(types) <= _TYPES_PRICED_ONE_BY_ONE:
         asked = [{**wanted, "instanceType": name} for name in types]
-    found: dict[str, int] = {}
+    prices: dict[str, int] = {}
     for fields in asked:
         for products in _products(aws, fields):
-            found.update(filter(None, map(_price, products)))
-    return found
+            prices.update(filter(None, map(_price, products)))
+    return prices
 
 
 def _products(aws: Aws, fields: Mapping[str, str]) -> Iterator[list[str]]:

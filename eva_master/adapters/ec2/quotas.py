@@ -79,7 +79,9 @@ def quota_of(type_name: str, purchase: Purchase) -> Quota | None:
         return None
     letters, generation = match.groups()
     names = {letters} if letters in _APART else {letters[0], letters + generation}
-    return next((it for it in _QUOTAS[purchase] if not names.isdisjoint(it.families)), None)
+    return next(
+        (quota for quota in _QUOTAS[purchase] if not names.isdisjoint(quota.families)), None
+    )
 
 
 def also_over(offering: Offering, catalog: Catalog) -> tuple[OfferingId, ...]:
@@ -110,7 +112,7 @@ def in_words(offering: Offering, catalog: Catalog, call: Call) -> str:
     if quota is None:
         return f"a quota on {offering.type.name}"
     needed = offering.type.capacity.milli_cpus // 1000
-    vcpus = {it.type.name: it.type.capacity.milli_cpus // 1000 for it in (*catalog, offering)}
+    vcpus = {sold.type.name: sold.type.capacity.milli_cpus // 1000 for sold in (*catalog, offering)}
     try:
         answer = call(
             "service-quotas", "get_service_quota", {"ServiceCode": "ec2", "QuotaCode": quota.code}

@@ -38,8 +38,8 @@ class Troubles:
             error: The last error.
             since: When it was first tried, if it has not failed before.
         """
-        known = self._failing.get(what)
-        self._failing[what] = since if known is None else known[0], in_words(error)
+        earlier = self._failing.get(what)
+        self._failing[what] = since if earlier is None else earlier[0], in_words(error)
 
     def over(self, what: str) -> None:
         """Note that a kind of call has succeeded."""
@@ -48,11 +48,11 @@ class Troubles:
     def news(self) -> CloudTrouble | None:
         """The event to post; `None` if nothing has changed."""
         worst = min(self._failing.values(), default=None)
-        found = CloudTrouble(None) if worst is None else CloudTrouble(*worst)
-        if found == self._told:
+        trouble = CloudTrouble(None) if worst is None else CloudTrouble(*worst)
+        if trouble == self._told:
             return None
-        self._told = found
-        return found
+        self._told = trouble
+        return trouble
 
 
 def in_words(error: CloudError) -> str:

@@ -167,10 +167,12 @@ def _figures(model: ReadModel, now: Millis) -> _Figures:
         jobs=totals.jobs,
         tenants=model.of_tenants(now),
         partitions=model.of_partitions(now) if divided else {},
-        partition_instances=Tally(it.partition or home for it in model.live.values()),
+        partition_instances=Tally(instance.partition or home for instance in model.live.values()),
         suspended=totals.suspended,
         tasks=totals.runs,
-        instances=Tally((it.state, it.offering.type.name) for it in model.live.values()),
+        instances=Tally(
+            (instance.state, instance.offering.type.name) for instance in model.live.values()
+        ),
         rounds=model.rounds,
         turned_ms=model.wall.of(model.at_ms),  # others compare it with their clocks
         usd_per_hour=views.price_per_hour(model) / MILLION,
@@ -178,7 +180,7 @@ def _figures(model: ReadModel, now: Millis) -> _Figures:
         usd_total=model.charged(now) / MILLIS_PER_HOUR / MILLION,
         workers=model.connected,
         cloud_fails=model.trouble.since_ms is not None,
-        deadlines_at_risk=sum(_at_risk(it, now, model.wall) for it in model.active.values()),
+        deadlines_at_risk=sum(_at_risk(job, now, model.wall) for job in model.active.values()),
     )
 
 

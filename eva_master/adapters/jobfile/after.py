@@ -125,10 +125,12 @@ def ordered(spec: JobSpec, job: JobFile, jobs: Mapping[str, JobId]) -> JobSpec:
         jobs: The jobs that it is to run after, by what the file calls them; without an id those
             that are still to be submitted.
     """
-    ended = (jobs[one] for _, one, ended in _listed(job) if ended and jobs.get(one))
+    ended = (
+        jobs[reference] for _, reference, ended in _listed(job) if ended and jobs.get(reference)
+    )
     return replace(
         spec,
-        depends_on=tuple(dict.fromkeys(one for one in jobs.values() if one)),
+        depends_on=tuple(dict.fromkeys(job_id for job_id in jobs.values() if job_id)),
         only_ended=tuple(dict.fromkeys(ended)),
     )
 
@@ -137,13 +139,16 @@ def _contradictions(
     document: Document, job: JobFile, jobs: Mapping[str, JobId | Several]
 ) -> Iterator[Problem]:
     """Complain about jobs of which success is asked and is not."""
-    listed = [(path, one, jobs.get(one) or one, ended) for path, one, ended in _listed(job)]
+    listed = [
+        (path, reference, jobs.get(reference) or reference, ended)
+        for path, reference, ended in _listed(job)
+    ]
     succeed = {meant for _, _, meant, ended in listed if not ended}
-    for path, one, meant, ended in listed:
+    for path, reference, meant, ended in listed:
         if ended and meant in succeed:
             yield document.problem(
                 path,
-                f"{one} is to have succeeded, and is only to have ended",
+                f"{reference} is to have succeeded, and is only to have ended",
                 "name it once, with `when: ended` or without",
             )
 
@@ -176,14 +181,14 @@ def found(
             f"{len(references):,} jobs are to run before this one, at most {MOST_BEFORE:,} may"
         )
         return {}, (document.problem(named[-1][0], message, "have some of them run in one job"),)
-    known = find(references)
+    ids = find(references)
     problems = tuple(
         document.problem(path, *complaint)
         for path, reference in named
-        if (complaint := _complaint(reference, known.get(reference)))
+        if (complaint := _complaint(reference, ids.get(reference)))
     )
-    problems += tuple(_contradictions(document, job, known))
-    jobs = ((reference, known.get(reference)) for reference in references)
+    problems += tuple(_contradictions(document, job, ids))
+    jobs = ((reference, ids.get(reference)) for reference in references)
     return {reference: job for reference, job in jobs if isinstance(job, str)}, problems
 
 
@@ -229,7 +234,7 @@ def in_order(files: Sequence[Predecessors]) -> list[int]:
         open_: dict[int, None] = dict.fromkeys(number for number, _ in path)
         while path:
             number, rest = path[-1]
-            upcoming = next((it for it in rest if it not in done), None)
+            upcoming = next((other for other in rest if other not in done), None)
             if upcoming is None:
                 path.pop()
                 del open_[number]
@@ -269,9 +274,9 @@ def _circle(files: Sequence[Predecessors], path: list[int], again: int) -> Inval
     circle = [*path[path.index(again) :], again]
     names = [files[number].name for number in circle]
     if len(names) > _NAMED_OF_A_CIRCLE:
-        left = len(names) - _NAMED_OF_A_CIRCLE
+        more = len(names) - _NAMED_OF_A_CIRCLE
         half = _NAMED_OF_A_CIRCLE // 2
-        names = [*names[:half], f"({left} more)", *names[-half:]]
+        names = [*names[:half], f"({more} more)", *names[-half:]]
     return files[circle[-2]].refusal(
         files[again].name,
         f"these jobs wait for each other in a circle: {' after '.join(names)}",

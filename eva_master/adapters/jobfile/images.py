@@ -51,30 +51,30 @@ def build_of(job: JobFile, task: TaskSection | None, context: str) -> Build | No
 
 def build_context(document: Document, job: JobFile, sections: Sections) -> BuildContext | None:
     """The directory to upload for a job's images; `None` if it builds none."""
-    found: BuildContext | None = None
+    context: BuildContext | None = None
     dockerfiles: dict[str, Problem] = {}
     for path, task in sections:
         section = _section(job, task)
         if section is None:
             continue
         key = (*path, "build") if task and task.build else ("build",)
-        if found is None:
+        if context is None:
             directory = _directory(job, section)
             problem = document.problem(
                 (*key, "context"),
                 f"{directory!r} is not a directory",
                 "it is relative to the job file",
             )
-            found = BuildContext(directory, dockerfiles, problem)
+            context = BuildContext(directory, dockerfiles, problem)
         dockerfiles.setdefault(
             section.dockerfile,
             document.problem(
                 (*key, "dockerfile"),
-                f"there is no {section.dockerfile!r} in the build context {found.directory!r}",
+                f"there is no {section.dockerfile!r} in the build context {context.directory!r}",
                 "the path is relative to the context",
             ),
         )
-    return found
+    return context
 
 
 def image_problems(

@@ -118,7 +118,7 @@ def resolved(
             id, which are still to be submitted.
         spec_of: Tells what tasks a job has.
     """
-    found: list[JobOutputs] = []
+    job_outputs: list[JobOutputs] = []
     problems: list[Problem] = []
     for path, name, reference in references(inputs):
         job = known.get(reference.job)
@@ -127,7 +127,7 @@ def resolved(
             continue
         if not reference.task:
             several = len(spec.tasks) if _has_several(spec) else 0
-            found.append(JobOutputs(name, job, 0, several, reference.path))
+            job_outputs.append(JobOutputs(name, job, 0, several, reference.path))
             continue
         tasks = _tasks_of(spec)
         index = tasks.index(reference.task)
@@ -136,8 +136,8 @@ def resolved(
         elif not spec.has(index):
             problems.append(document.problem(path, *_left_out(job, spec, reference.task)))
         else:
-            found.append(JobOutputs(name, job, index, 0, reference.path))
-    return tuple(sorted(found, key=lambda outputs: outputs.name)), tuple(problems)
+            job_outputs.append(JobOutputs(name, job, index, 0, reference.path))
+    return tuple(sorted(job_outputs, key=lambda outputs: outputs.name)), tuple(problems)
 
 
 def _left_out(job: JobId, spec: JobSpec, task: str) -> tuple[str, str]:

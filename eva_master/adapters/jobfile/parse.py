@@ -129,13 +129,13 @@ def parse_job(
     _require_size(document, job, file_name, problems, allowed=tasks_allowed, envs=envs or {})
 
     def resolved(job: JobFile) -> list[TaskSpec]:
-        files, shared, found = _Files(workdir, build, read), _Shared(), []
+        files, shared, specs = _Files(workdir, build, read), _Shared(), []
         for path, task in _sections(job):
             cancelled.check()
             resolver = _TaskResolver(document, job, task, path, shared)
-            found.append(resolver.spec(job.name or name or "", families, files, envs or {}))
+            specs.append(resolver.spec(job.name or name or "", families, files, envs or {}))
             problems.extend(resolver.problems)
-        return found
+        return specs
 
     tasks = resolved(job)
     _refuse(problems, file_name)
@@ -259,8 +259,8 @@ def workdir_of(text: str) -> str | None:
 def commands_of(text: str) -> tuple[str, ...]:
     """The commands of all tasks of a job file; raises `InvalidJob` if it cannot be accepted."""
     _, job = _read(text, "job file")
-    found = [job.run, *(task.run for _, task in _sections(job) if task is not None)]
-    return tuple(dict.fromkeys(run for run in found if run))
+    commands = [job.run, *(task.run for _, task in _sections(job) if task is not None)]
+    return tuple(dict.fromkeys(run for run in commands if run))
 
 
 def predecessors_of(
@@ -447,8 +447,8 @@ class _Shared:
 
     def one(self, value: Value) -> Value:
         """A value that equals this one, always the same."""
-        found: Value = self._values.setdefault(value, value)
-        return found
+        shared: Value = self._values.setdefault(value, value)
+        return shared
 
 
 def _require_size(
@@ -503,24 +503,24 @@ class _TaskResolver:
     ) -> TaskSpec:
         job, task = self._job, self._task
         label = f"{name}/{task.name}" if task else name
-        one = self._shared.one
-        demand = one(self._demand(families))
+        canonical = self._shared.one
+        demand = canonical(self._demand(families))
         variables = {**job.envs, **(task.envs if task else {}), **envs}
         return TaskSpec(
             workload=Workload((task and task.workload) or job.workload or label),
-            program=one(
+            program=canonical(
                 Program(
                     run=(task and task.run) or job.run or "",
-                    env=one(tuple(map(one, sorted(variables.items())))),
+                    env=canonical(tuple(map(canonical, sorted(variables.items())))),
                     workdir=files.workdir,
-                    inputs=one(tuple(sorted(outputs.urls(job.storage.inputs).items()))),
+                    inputs=canonical(tuple(sorted(outputs.urls(job.storage.inputs).items()))),
                     image=image_of(job, task),
                     build=build_of(job, task, files.build),
-                    outputs=one(files.outputs),
+                    outputs=canonical(files.outputs),
                 )
             ),
             demand=demand,
-            throughput=one(self._throughput([family for family, _ in demand])),
+            throughput=canonical(self._throughput([family for family, _ in demand])),
             name=task.name if task else "",
             reports_steps=job.reports_steps,
         )

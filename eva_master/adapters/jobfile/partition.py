@@ -35,10 +35,10 @@ class Placement:
         name = job.partition
         if name is None:
             return
-        known = [part.name for part in self.partitions.parts]
-        if name not in known:
-            about = f"known: {', '.join(known)}" if known else "leave it out: there are none here"
-            hint = yamlfile.suggestion(name, known) or about
+        names = [part.name for part in self.partitions.parts]
+        if name not in names:
+            about = f"known: {', '.join(names)}" if names else "leave it out: there are none here"
+            hint = yamlfile.suggestion(name, names) or about
             yield document.problem((KEY,), f"there is no partition {name!r}", hint)
         elif not self.anywhere and not self.partitions.home(name).admits(owner):
             yield document.problem(

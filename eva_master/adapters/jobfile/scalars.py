@@ -310,7 +310,7 @@ def _exit_codes(entries: Any) -> Any:
     codes: set[int] = set()
     for entry in entries:
         first, _, last = str(entry).partition("-")
-        bounds = [int(it) if _CODE.fullmatch(it) else 0 for it in (first, last or first)]
+        bounds = [int(bound) if _CODE.fullmatch(bound) else 0 for bound in (first, last or first)]
         if isinstance(entry, bool) or not 1 <= bounds[0] <= bounds[1] <= _LAST_CODE:
             raise refusal(
                 f"{str(entry)[:80]!r} is no exit code",

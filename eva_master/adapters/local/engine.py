@@ -168,13 +168,13 @@ class Engine:
             EngineUnavailable: The engine fails.
         """
         try:
-            found = self._client.api.containers(all=True, filters={"label": [HOME_LABEL]})
+            containers = self._client.api.containers(all=True, filters={"label": [HOME_LABEL]})
         except _FAILURES as error:
             raise EngineUnavailable(f"the engine fails: {_reason(error)}") from error
         return {
-            one["Id"]: one["Names"][0].lstrip("/")
-            for one in found
-            if Path(one["Labels"][HOME_LABEL]).is_relative_to(directory)
+            container["Id"]: container["Names"][0].lstrip("/")
+            for container in containers
+            if Path(container["Labels"][HOME_LABEL]).is_relative_to(directory)
         }
 
     def remove_containers(self, directory: Path) -> bool:
@@ -186,8 +186,8 @@ class Engine:
         Raises:
             EngineUnavailable: The engine fails.
         """
-        found = self.containers(directory)
-        for container in found:
+        containers = self.containers(directory)
+        for container in containers:
             try:
                 self._client.api.remove_container(container, force=True, v=True)
             except NotFound:
@@ -195,7 +195,7 @@ class Engine:
             except _FAILURES as error:
                 # Another program may be removing it; the next call tells.
                 _log.warning("container not removed", id=container, reason=_reason(error))
-        return not found
+        return not containers
 
 
 def ready_image(engine: Engine, told: Callable[[str], None]) -> str:

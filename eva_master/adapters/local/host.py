@@ -54,9 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     interruption = Interruption(options.spot_notice_ms)
     if interruption.url:
         worker += ["--metadata-url", interruption.url]
-    left = _run(worker, options.boot_delay_ms / 1000, interruption)
-    if left:
-        _shut_down(left, interruption)
+    rest_ms = _run(worker, options.boot_delay_ms / 1000, interruption)
+    if rest_ms:
+        _shut_down(rest_ms, interruption)
     _power_off()
     return 0
 
@@ -160,8 +160,10 @@ def _run(command: list[str], boot_delay_s: float, interruption: Interruption) ->
 def _received(*within_s: float | None) -> int | None:
     """The next signal; `None` if none comes within the shortest of some times."""
     limits = [limit for limit in within_s if limit is not None]
-    found = signal.sigtimedwait(_SIGNALS, min(limits)) if limits else signal.sigwaitinfo(_SIGNALS)
-    return None if found is None else found.si_signo
+    received = (
+        signal.sigtimedwait(_SIGNALS, min(limits)) if limits else signal.sigwaitinfo(_SIGNALS)
+    )
+    return None if received is None else received.si_signo
 
 
 def _shut_down(worker: int, interruption: Interruption) -> None:
@@ -212,9 +214,9 @@ def _power_off() -> None:
     All are stopped before the first is killed: no agent sees its tasks die, and reports it.
     """
     while True:
-        left = _descendants(os.getpid())
+        pids = _descendants(os.getpid())
         for number in (signal.SIGSTOP, signal.SIGKILL):
-            for pid in left:
+            for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, number)
         for _ in _reaped():
@@ -238,13 +240,13 @@ def _descendants(root: int) -> list[int]:
             # The name in parentheses may hold anything; state and parent follow its end.
             parent = int(stat.rpartition(b")")[2].split()[1])
             children.setdefault(parent, []).append(int(entry.name))
-    found: list[int] = []
+    pids: list[int] = []
     unseen = [root]
     while unseen:
         below = children.get(unseen.pop(), [])
-        found += below
+        pids += below
         unseen += below
-    return found
+    return pids
 
 
 if __name__ == "__main__":

@@ -99,17 +99,17 @@ class Tree:
         Compiled modules are in the image, but they say nothing new: any program of this machine
         that imports a module for the first time writes one.
         """
-        told = hashlib.sha256()
+        digest = hashlib.sha256()
         for place, source in sorted(self.files.items()):
             if Path(place).parent.name == _COMPILED:
                 continue
-            found = source.stat()
-            told.update(
-                f"{place}\0{found.st_mode}\0{found.st_size}\0{found.st_mtime_ns}\n".encode()
+            status = source.stat()
+            digest.update(
+                f"{place}\0{status.st_mode}\0{status.st_size}\0{status.st_mtime_ns}\n".encode()
             )
         for place, content in sorted((self.links | self.texts).items()):
-            told.update(f"{place}\0{content}\n".encode())
-        return told.hexdigest()[:16]
+            digest.update(f"{place}\0{content}\n".encode())
+        return digest.hexdigest()[:16]
 
     def add_libraries(self) -> None:
         """Add the shared libraries that its programs and modules need."""
@@ -117,10 +117,10 @@ class Tree:
         programs = [
             source for source in self.files.values() if ".so" in source.name or _executable(source)
         ]
-        found = subprocess.run(
+        listed = subprocess.run(
             ["ldd", *map(str, programs)], capture_output=True, text=True, check=False
         )
-        for name in sorted(set(_LIBRARY.findall(found.stdout))):
+        for name in sorted(set(_LIBRARY.findall(listed.stdout))):
             library = Path(name)
             if library.resolve() not in own:
                 self.add(library)
@@ -152,10 +152,10 @@ class Tree:
                 tar.addfile(_entry(place, size=len(data)), io.BytesIO(data))
             for place, source in self.files.items():
                 with source.open("rb") as file:
-                    found = os.fstat(file.fileno())
-                    entry = _entry(place, mode=found.st_mode & 0o777 | 0o444, size=found.st_size)
+                    status = os.fstat(file.fileno())
+                    entry = _entry(place, mode=status.st_mode & 0o777 | 0o444, size=status.st_size)
                     # Compiled modules are used only if the times of their sources match.
-                    entry.mtime = int(found.st_mtime)
+                    entry.mtime = int(status.st_mtime)
                     tar.addfile(entry, file)
                 if pieces.tell() >= _CHUNK:
                     yield pieces.getvalue()
@@ -199,15 +199,15 @@ def python_tree(packages: Sequence[str] = PACKAGES) -> Tree:
 def _packages_place(interpreter: Path) -> str:
     """Where the interpreter looks for packages when it is not in an environment."""
     code = "import site; print(site.getsitepackages()[0])"
-    found = subprocess.run(
+    answer = subprocess.run(
         [interpreter, "-I", "-c", code], capture_output=True, text=True, check=True
     )
-    return found.stdout.strip()
+    return answer.stdout.strip()
 
 
 def _needed(roots: Iterable[str]) -> list[str]:
     """The installed ones of some distributions and of their requirements."""
-    found: list[str] = []
+    needed: list[str] = []
     unseen = list(roots)
     while unseen:
         name = unseen.pop()
@@ -215,10 +215,14 @@ def _needed(roots: Iterable[str]) -> list[str]:
             requires = metadata.distribution(name).requires or []
         except metadata.PackageNotFoundError:
             continue  # A requirement of other systems, or an optional one.
-        if name not in found:
-            found.append(name)
-            unseen += [re.split(r"[^\w.-]", one)[0] for one in requires if "extra ==" not in one]
-    return sorted(found)
+        if name not in needed:
+            needed.append(name)
+            unseen += [
+                re.split(r"[^\w.-]", requirement)[0]
+                for requirement in requires
+                if "extra ==" not in requirement
+            ]
+    return sorted(needed)
 
 
 def _add_package(tree: Tree, name: str, place: str) -> None:

@@ -29,16 +29,16 @@ def interrupt(root: Path, instance: InstanceId) -> None:
     running = [
         record for record in records.values() if record.pid is not None and not record.closed
     ]
-    found = next((it for it in running if it.instance == instance), None)
-    if found is None:
+    record = next((candidate for candidate in running if candidate.instance == instance), None)
+    if record is None:
         raise NotFound(f"no instance {instance} runs in {root}", hint=_choices(running))
-    if not found.is_spot:
+    if not record.is_spot:
         raise InvalidRequest(
             f"{instance} was bought on demand, so the cloud never takes it back",
             hint=_choices(running),
         )
-    assert found.pid is not None
-    if found.birth is None or not processes.signal_to(found.pid, found.birth, TAKE_BACK):
+    assert record.pid is not None
+    if record.birth is None or not processes.signal_to(record.pid, record.birth, TAKE_BACK):
         raise NotFound(f"{instance} has just ended", hint=_choices(running))
 
 
@@ -55,7 +55,7 @@ def drawn_life_ms(instance: InstanceId, mean_ms: int, seed: int) -> int:
 
 
 def _choices(running: list[Record]) -> str:
-    spot = ", ".join(sorted(it.instance for it in running if it.is_spot))
+    spot = ", ".join(sorted(record.instance for record in running if record.is_spot))
     if spot:
         return f"spot instances that run: {spot}"
     return "no spot instance runs; the setting local.spot has them sold"

@@ -50,8 +50,10 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def do_PUT(self) -> None:
-        found = self.path == _TOKEN_PATH
-        self._answer(HTTPStatus.OK if found else HTTPStatus.NOT_FOUND, self.server.token.encode())
+        token_asked = self.path == _TOKEN_PATH
+        self._answer(
+            HTTPStatus.OK if token_asked else HTTPStatus.NOT_FOUND, self.server.token.encode()
+        )
 
     def do_GET(self) -> None:
         if self.headers[_TOKEN_HEADER] != self.server.token:

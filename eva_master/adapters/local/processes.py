@@ -186,13 +186,13 @@ def marked(value: str) -> list[psutil.Process]:
         # The environment of other users' processes is not readable.
         if (seen["environ"] or {}).get(MARK) == value:
             unseen.append(pid)
-    found: dict[int, psutil.Process] = {}
+    processes: dict[int, psutil.Process] = {}
     while unseen:
         pid = unseen.pop()
-        if pid not in found:
-            found[pid] = running[pid]
+        if pid not in processes:
+            processes[pid] = running[pid]
             unseen += below.get(pid, [])
-    return list(found.values())
+    return list(processes.values())
 
 
 def clear(value: str) -> bool:
@@ -201,14 +201,14 @@ def clear(value: str) -> bool:
     Returns:
         Whether nothing was left; otherwise call again to see that it is dead.
     """
-    left = marked(value)
+    processes = marked(value)
     # All are stopped before the first is killed. Otherwise one could see others die and report a
     # task as failed, which a machine that loses power never does.
     for number in (signal.SIGSTOP, signal.SIGKILL):
-        for process in left:
+        for process in processes:
             with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
                 process.send_signal(number)
-    return not left
+    return not processes
 
 
 def remove_groups(file: Path) -> None:

@@ -141,8 +141,8 @@ def _signed(ms: int) -> str:
 
 
 def _apart(ms: int) -> str:
-    known = abs(ms) >= _SLEEP_MS
-    return f"{_rounded(ms)} {'ahead' if ms > 0 else 'behind'}" if known else "level"
+    noticeable = abs(ms) >= _SLEEP_MS
+    return f"{_rounded(ms)} {'ahead' if ms > 0 else 'behind'}" if noticeable else "level"
 
 
 def _rounded(ms: int) -> str:

@@ -113,7 +113,7 @@ class LoopGateway:
             watches = tuple(self._watches) if news else ()
             futures = []
             if pause is not None:
-                futures = [it for those in self._waiting.values() for it in those]
+                futures = [future for waiters in self._waiting.values() for future in waiters]
                 self._waiting.clear()
         for watch in watches:
             watch.add_named()

@@ -73,13 +73,13 @@ class StoredCheckpoints:
 
     async def _answer(self, request: ListCheckpoints) -> None:
         error = ""
-        found: list[tuple[RunId, tuple[int, ...]]] = []
+        generations: list[tuple[RunId, tuple[int, ...]]] = []
         try:
             for run in request.runs:
                 last = -1 if run in request.discard else request.give_up_after
-                found.append((run, await self._generations(run, last)))
+                generations.append((run, await self._generations(run, last)))
             for origin in request.origins:
-                found.append((origin, await self._generations(origin, None)))
+                generations.append((origin, await self._generations(origin, None)))
         except EvaError as failure:
             error = failure.message
         except Exception as failure:
@@ -87,8 +87,8 @@ class StoredCheckpoints:
             error = repr(failure)
         if error:
             log.warning("checkpoints not listed", job=request.job, error=error)
-            found = []
-        self._inbox.post(CheckpointsListed(request.number, request.job, tuple(found), error))
+            generations = []
+        self._inbox.post(CheckpointsListed(request.number, request.job, tuple(generations), error))
 
     async def _generations(self, run: RunId, last: int | None) -> tuple[int, ...]:
         """The complete generations, after removal of those that are given up."""

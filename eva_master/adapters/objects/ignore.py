@@ -121,7 +121,7 @@ def _expression(pattern: bytes) -> bytes:
     # Git compares what stands before the first special character by itself, so that two asterisks
     # that follow it stand at a beginning.
     start = next((at for at, code in enumerate(pattern) if code in _SPECIAL), len(pattern))
-    found, at = [re.escape(pattern[:start])], start
+    parts, at = [re.escape(pattern[:start])], start
     while at < len(pattern):
         sign = pattern[at : at + 1]
         if sign == b"*":
@@ -135,9 +135,9 @@ def _expression(pattern: bytes) -> bytes:
             part, length = re.escape(pattern[at + 1 : at + 2]) or _NOTHING, 2
         else:
             part, length = re.escape(sign), 1
-        found.append(part)
+        parts.append(part)
         at += length
-    return b"".join(found)
+    return b"".join(parts)
 
 
 def _asterisks(pattern: bytes, at: int, stars: int, start: int) -> tuple[bytes, int]:
@@ -192,11 +192,11 @@ def _set(pattern: bytes, begin: int) -> tuple[bytes, int]:
                 continue
             if name not in _CLASSES:
                 return _NOTHING, len(pattern) - begin
-            members.update(it[0] for it in _BYTES if re.match(_CLASSES[name], it))
+            members.update(byte[0] for byte in _BYTES if re.match(_CLASSES[name], byte))
             before, at = None, end + 1
         else:
             before, at = code, at + 1
             members.add(code)
-    chosen = [it for it in _BYTES if (it[0] in members) is not inverted and it[0] != _SLASH]
+    chosen = [byte for byte in _BYTES if (byte[0] in members) is not inverted and byte[0] != _SLASH]
     expression = b"[" + b"".join(map(re.escape, chosen)) + b"]" if chosen else _NOTHING
     return expression, at + 1 - begin

@@ -89,7 +89,7 @@ class StoredLogs:
         chunks = [chunk for chunk in await self.chunks(run) if chunk[:2] >= start]
         if not chunks:
             return start
-        left, room = lines + 1, MOST_TAIL_BYTES
+        wanted, room = lines + 1, MOST_TAIL_BYTES
         attempt, end = await self._end(chunks)
         for number, offset, key in chunks[: -_MOST_CHUNKS_BACK - 1 : -1]:
             if number != attempt:
@@ -97,8 +97,8 @@ class StoredLogs:
             while end > offset:
                 length = min(_PIECE_BYTES, end - offset)
                 data = await self._store.get(key, offset=end - length - offset, length=length)
-                end, room, left = end - length, room - length, left - data.count(b"\n")
-                if left <= 0 or room <= 0:
+                end, room, wanted = end - length, room - length, wanted - data.count(b"\n")
+                if wanted <= 0 or room <= 0:
                     return attempt, end
         return chunks[max(0, len(chunks) - _MOST_CHUNKS_BACK)][:2]
 
@@ -125,15 +125,15 @@ class LogPiece:
 def last_lines(pieces: Sequence[LogPiece], lines: int) -> list[LogPiece]:
     """The last so many lines of consecutive pieces; a line that has no end yet counts as one."""
     kept: list[LogPiece] = []
-    left = lines + (not pieces or pieces[-1].data[-1:] == b"\n")
+    wanted = lines + (not pieces or pieces[-1].data[-1:] == b"\n")
     for piece in reversed(pieces):
         ends = piece.data.count(b"\n")
-        if ends < left:
-            left -= ends
+        if ends < wanted:
+            wanted -= ends
             kept.append(piece)
             continue
         start = len(piece.data)
-        for _ in range(left):
+        for _ in range(wanted):
             start = piece.data.rindex(b"\n", 0, start)
         if rest := piece.data[start + 1 :]:
             kept.append(LogPiece(piece.attempt, piece.offset + start + 1, rest))

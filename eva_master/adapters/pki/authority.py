@@ -94,7 +94,10 @@ class Authority:
                 clock=f"{_date(clock):%Y-%m-%d %H:%M:%S} UTC",
             )
             own = _own_certificate(key, own.subject, clock, own)
-            write_file(bundle_file, b"".join(it.public_bytes(_PEM) for it in (own, *others)))
+            write_file(
+                bundle_file,
+                b"".join(certificate.public_bytes(_PEM) for certificate in (own, *others)),
+            )
         return cls(key, (own, *others), clock)
 
     @staticmethod

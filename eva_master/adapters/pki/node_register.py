@@ -63,20 +63,20 @@ class NodeRegister:
 
     def node(self, name: str) -> OwnedNode:
         """A declared node; raises `NotFound`."""
-        found = self.declared.get(InstanceId(name))
-        if found is None:
+        node = self.declared.get(InstanceId(name))
+        if node is None:
             raise NotFound(f"there is no owned node {name[:80]!r}", hint=_DECLARE)
-        return found
+        return node
 
     def invitation(self, name: InstanceId, secret: str) -> str:
         """All that a machine needs to join as a node, in one word."""
-        told = {
+        document = {
             "node": name,
             "enrol": self.doors.enrol,
             "authorities": self.doors.authorities,
             "secret": secret,
         }
-        return PREFIX + base64.urlsafe_b64encode(json.dumps(told).encode()).decode()
+        return PREFIX + base64.urlsafe_b64encode(json.dumps(document).encode()).decode()
 
     def joined(self, name: InstanceId) -> bool:
         """Whether a machine has joined as a node."""

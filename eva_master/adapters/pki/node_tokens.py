@@ -55,12 +55,12 @@ class NodeTokens:
         self._clock = clock
         self._writing = threading.Lock()
         with self._transaction() as connection:
-            found = rows.intact(NODE_TOKENS, connection.execute(select(NODE_TOKENS)).all())
+            stored = rows.intact(NODE_TOKENS, connection.execute(select(NODE_TOKENS)).all())
         self._tokens = {
             InstanceId(row.node): NodeToken(
                 InstanceId(row.node), row.digest, Millis(row.expires_ms), row.public_key
             )
-            for row in found
+            for row in stored
         }
         # Strangers ask by secrets: neither their number nor that of the nodes makes it slow.
         self._node_of = {token.digest: node for node, token in self._tokens.items()}

@@ -49,7 +49,7 @@ class PartitionedPlanner:
 
     def slow(self) -> str:
         """Note about a round that takes long, with the time; empty if none does."""
-        times = {name: it.slow_for_s() for name, it in self._planners.items()}
+        times = {name: planner.slow_for_s() for name, planner in self._planners.items()}
         slow = {name: seconds for name, seconds in times.items() if seconds is not None}
         if not slow:
             return ""

@@ -47,13 +47,13 @@ def _fitting(field: FieldDescriptor, value: Any) -> Any:
         if entry is None or not entry.GetOptions().map_entry:
             return value if entry is None else clamped(entry, value)
         inner = entry.fields_by_name["value"]
-        return {key: _fitting(inner, one) for key, one in value.items()}
+        return {key: _fitting(inner, entry_value) for key, entry_value in value.items()}
     bounds = _RANGES.get(field.cpp_type)
     if bounds is None or value is None:
         return value
     if isinstance(value, int):
         return max(bounds[0], min(bounds[1], value))
-    return [max(bounds[0], min(bounds[1], one)) for one in value]
+    return [max(bounds[0], min(bounds[1], number)) for number in value]
 
 
 class _Bounded(type):

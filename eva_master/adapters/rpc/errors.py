@@ -85,8 +85,8 @@ def detail_of(error: EvaError) -> pb.ErrorDetail:
         detail.problems.append(_problem_message(problem))
         if detail.ByteSize() > _DETAIL_BYTES:
             del detail.problems[-1]
-            left = len(error.problems) - index
-            detail.problems.append(pb.Problem(message=f"and {left} more problems"))
+            more = len(error.problems) - index
+            detail.problems.append(pb.Problem(message=f"and {more} more problems"))
             break
     return detail
 

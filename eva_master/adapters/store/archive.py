@@ -44,8 +44,8 @@ class SqlArchive:
         table = tables.JOBS
         query = select(table.c.id).where(table.c.owner == owner, table.c.name == name)
         with self._transaction() as connection:
-            found = connection.scalar(query.order_by(table.c.number.desc()).limit(1))
-        return None if found is None else self.job(JobId(found), page)
+            job_id = connection.scalar(query.order_by(table.c.number.desc()).limit(1))
+        return None if job_id is None else self.job(JobId(job_id), page)
 
     def owned(self, owner: str, references: Sequence[str]) -> dict[str, tuple[JobId, Ended | None]]:
         """See `Archive.owned`."""
@@ -68,8 +68,8 @@ class SqlArchive:
         table = tables.JOBS
         query = select(table.c.id).where(table.c.command == command, table.c.owner == owner)
         with self._transaction() as connection:
-            found = connection.scalar(query)
-        return None if found is None else JobId(found)
+            job_id = connection.scalar(query)
+        return None if job_id is None else JobId(job_id)
 
     def page_of_jobs(self, before: JobId | None, limit: int) -> Sequence[JobId]:
         """See `Archive.page_of_jobs`."""
@@ -89,8 +89,8 @@ class SqlArchive:
                 row.job_id: rows.stored_spec(row)
                 for row in _of(connection, tables.JOB_SPECS, "job_id", jobs)
             }
-            found = _of(connection, tables.JOBS, "id", jobs)
-            records = codec.jobs((row.record, specs[row.id]) for row in found)
+            stored = _of(connection, tables.JOBS, "id", jobs)
+            records = codec.jobs((row.record, specs[row.id]) for row in stored)
             begun = {name: spec.runs for name, spec in specs.items()}
             pages = _pages(connection, records, begun, page)
             states = _states(connection, records, begun)
@@ -111,7 +111,7 @@ class SqlArchive:
     ) -> dict[InstanceId, InstanceRecord]:
         """See `Archive.records_of_instances`."""
         with self._transaction() as connection:
-            found = codec.INSTANCES.decode(
+            instances_stored = codec.INSTANCES.decode(
                 row.record for row in _of(connection, tables.INSTANCES, "id", instances)
             )
             booked = map(
@@ -119,7 +119,10 @@ class SqlArchive:
                 _of(connection, tables.INSTANCE_ACCOUNTS, "instance_id", instances),
             )
             accounts = {account.instance: account for account in booked}
-        return {it.id: InstanceRecord(it, accounts.get(it.id)) for it in found}
+        return {
+            instance.id: InstanceRecord(instance, accounts.get(instance.id))
+            for instance in instances_stored
+        }
 
     def _page(self, table: Table, before: Id | None, limit: int) -> list[Id]:
         query = select(table.c.id).order_by(table.c.number.desc()).limit(limit)
@@ -145,9 +148,9 @@ def _end(row: Any) -> tuple[JobId, Ended | None]:
 def _of(
     connection: Connection, table: Table, column: str, names: Sequence[str]
 ) -> Sequence[Row[Any]]:
-    found = connection.execute(select(table).where(table.c[column].in_(names))).all()
-    check_versions(table, rows.intact(table, found))
-    return found
+    stored = connection.execute(select(table).where(table.c[column].in_(names))).all()
+    check_versions(table, rows.intact(table, stored))
+    return stored
 
 
 def _pages(
@@ -162,12 +165,12 @@ def _pages(
         page: Tasks to read. By default, some failed and the first tasks of a large job.
     """
     small = [job for job in jobs if page == SHOWN and begun[job.id] <= SMALL_JOB]
-    found = _all(connection, small, begun)
+    pages = _all(connection, small, begun)
     for job in jobs:
-        if job.id not in found:
+        if job.id not in pages:
             indices = _indices(connection, job, begun[job.id], page)
-            found[job.id] = _some(connection, job, indices)
-    return found
+            pages[job.id] = _some(connection, job, indices)
+    return pages
 
 
 def _states(
@@ -185,14 +188,14 @@ def _states(
     for name, state, count in connection.execute(query):
         counts[JobId(name)][RunState(state)] += count
     for job in jobs:
-        known = counts[job.id]
+        of_job = counts[job.id]
         for runs in _several(connection, job).values():
-            known.subtract(runs)
-            known[of_task(runs)] += 1
-        known += Counter()  # without those of which there is none
-        rest = begun[job.id] - sum(known.values())
+            of_job.subtract(runs)
+            of_job[of_task(runs)] += 1
+        of_job += Counter()  # without those of which there is none
+        rest = begun[job.id] - sum(of_job.values())
         if rest > 0:
-            known[untouched_state(job)] += rest
+            of_job[untouched_state(job)] += rest
     return {name: counts[name] for name in names}
 
 
@@ -203,13 +206,15 @@ def _several(connection: Connection, job: Job) -> dict[int, list[RunState]]:
     columns = tables.TASK_RUNS.c
     query = select(columns.id, columns.state).where(columns.job_id == job.id)
     extras = connection.execute(query.where(columns.id.contains("+"))).all()
-    own = [run_id(job.id, index) for index in dict.fromkeys(_index(it.id) for it in extras)]
-    found: list[Row[tuple[str, str]]] = []
+    own = [run_id(job.id, index) for index in dict.fromkeys(_index(row.id) for row in extras)]
+    own_rows: list[Row[tuple[str, str]]] = []
     for start in range(0, len(own), _NAMES_AT_ONCE):
         names = own[start : start + _NAMES_AT_ONCE]
-        found += connection.execute(select(columns.id, columns.state).where(columns.id.in_(names)))
+        own_rows += connection.execute(
+            select(columns.id, columns.state).where(columns.id.in_(names))
+        )
     runs: defaultdict[int, list[RunState]] = defaultdict(list)
-    for row in (*found, *sorted(extras, key=lambda it: run_order(it.id))):
+    for row in (*own_rows, *sorted(extras, key=lambda extra: run_order(extra.id))):
         runs[_index(row.id)].append(RunState(row.state))
     return runs
 
@@ -229,17 +234,19 @@ def _some(connection: Connection, job: Job, indices: Sequence[int]) -> tuple[Tas
     names = [run_id(job.id, index) for index in indices]
     written = {run.id: run for run in _read(connection, tables.TASK_RUNS.c.id.in_(names))}
     extras = {
-        it.id: [run_id(job.id, it.index, number) for number in range(1, it.replicas + 1)]
-        for it in written.values()
-        if it.replicas
+        run.id: [run_id(job.id, run.index, number) for number in range(1, run.replicas + 1)]
+        for run in written.values()
+        if run.replicas
     }
     if extras:
-        more = tables.TASK_RUNS.c.id.in_([it for several in extras.values() for it in several])
+        more = tables.TASK_RUNS.c.id.in_(
+            [extra for several in extras.values() for extra in several]
+        )
         written.update((run.id, run) for run in _read(connection, more))
     task_runs: list[TaskRun] = []
     for name, index in zip(names, indices, strict=True):
         task_runs.append(written.get(name) or as_submitted(job, index))
-        task_runs += [written[it] for it in extras.get(name, ())]
+        task_runs += [written[extra] for extra in extras.get(name, ())]
     return tuple(task_runs)
 
 
@@ -260,9 +267,9 @@ def _begun(job: Job, size: int) -> Sequence[int]:
 
 def _failed(connection: Connection, job: Job, size: int) -> list[int]:
     several = {index: of_task(runs) for index, runs in _several(connection, job).items()}
-    found = {index for index in _failed_runs(connection, job, size) if index not in several}
-    found.update(index for index, state in several.items() if state is RunState.FAILED)
-    return sorted(found)
+    failed = {index for index in _failed_runs(connection, job, size) if index not in several}
+    failed.update(index for index, state in several.items() if state is RunState.FAILED)
+    return sorted(failed)
 
 
 def _failed_runs(connection: Connection, job: Job, size: int) -> list[int]:
@@ -286,6 +293,6 @@ def _index(name: str) -> int:
 
 
 def _read(connection: Connection, condition: ColumnElement[bool]) -> Sequence[TaskRun]:
-    found = connection.execute(select(tables.TASK_RUNS).where(condition)).all()
-    check_versions(tables.TASK_RUNS, rows.intact(tables.TASK_RUNS, found))
-    return tuple(codec.RUNS.decode(row.record for row in found))
+    stored = connection.execute(select(tables.TASK_RUNS).where(condition)).all()
+    check_versions(tables.TASK_RUNS, rows.intact(tables.TASK_RUNS, stored))
+    return tuple(codec.RUNS.decode(row.record for row in stored))

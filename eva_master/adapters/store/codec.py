@@ -78,8 +78,8 @@ class Codec(Generic[T]):
             said: Of each field in `unsaid`, whether the record has a value there.
         """
         left_out: dict[str, Any] = dict.fromkeys(self._leave_out, True)
-        for there, (_, (*within, last)) in zip(said, self._unsaid, strict=True):
-            if not there:
+        for present, (_, (*within, last)) in zip(said, self._unsaid, strict=True):
+            if not present:
                 inner = left_out
                 for name in within:
                     inner = inner.setdefault(name, {})

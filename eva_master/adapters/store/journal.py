@@ -153,9 +153,9 @@ class SqlJournal:
 
             def rows_of(table: Table) -> Sequence[Row[Any]]:
                 # Sorted here: SQLite would read the whole table in order rather than sort a part.
-                found = connection.execute(select(table).where(*wanted.conditions(table))).all()
-                check_versions(table, rows.intact(table, found))
-                return sorted(found, key=itemgetter(0))
+                stored = connection.execute(select(table).where(*wanted.conditions(table))).all()
+                check_versions(table, rows.intact(table, stored))
+                return sorted(stored, key=itemgetter(0))
 
             specs = {row.job_id: rows.stored_spec(row) for row in rows_of(tables.JOB_SPECS)}
             jobs = codec.jobs((row.record, specs[row.id]) for row in rows_of(tables.JOBS))
@@ -197,7 +197,7 @@ class SqlJournal:
             tables.INSTANCE_ACCOUNTS: _latest(rows.instance_account_row, changes.instance_accounts),
             tables.ROUNDS: _latest(rows.round_row, changes.rounds),
             tables.REASONS: _latest(
-                rows.reasons_row, (one for one in changes.rounds if one.reasons is not None)
+                rows.reasons_row, (entry for entry in changes.rounds if entry.reasons is not None)
             ),
             tables.DOCUMENTS: _latest(rows.document_row, changes.documents().items()),
         }
@@ -219,8 +219,8 @@ class SqlJournal:
         """
         query = select(tables.DOCUMENTS).where(tables.DOCUMENTS.c.name == name)
         with typed(), self._transaction() as connection:
-            found = rows.intact(tables.DOCUMENTS, connection.execute(query).all())
-            return rows.documents(found).get(name)
+            stored = rows.intact(tables.DOCUMENTS, connection.execute(query).all())
+            return rows.documents(stored).get(name)
 
     def latest_ms(self) -> Millis:
         """The latest time of any record; 0 in an empty journal.
@@ -229,7 +229,7 @@ class SqlJournal:
             StorageError: The database cannot be read.
         """
         with self._transaction() as connection:
-            times = (connection.execute(select(func.max(it))).scalar() for it in _TIMES)
+            times = (connection.execute(select(func.max(column))).scalar() for column in _TIMES)
             return Millis(max(time or 0 for time in times))
 
     def rounds(self, *, limit: int, before: int | None = None) -> tuple[Round, ...]:
@@ -246,8 +246,8 @@ class SqlJournal:
         if before is not None:
             query = query.where(tables.ROUNDS.c.number < before)
         with typed(), self._transaction() as connection:
-            found = rows.intact(tables.ROUNDS, connection.execute(query).all())
-            return tuple(map(rows.round_record, found))
+            stored = rows.intact(tables.ROUNDS, connection.execute(query).all())
+            return tuple(map(rows.round_record, stored))
 
     def explained(self, upto: int | None = None) -> Round | None:
         """See `eva_master.ports.RoundHistory.explained`; any thread may call it.
@@ -346,8 +346,8 @@ class _Wanted:
         if "job_id" in table.c:
             return (table.c.job_id.in_(select(tables.JOBS.c.id).where(*self.jobs)),)
         if "instance_id" in table.c:
-            found = select(tables.INSTANCES.c.id).where(*self.instances)
-            return (table.c.instance_id.in_(found),)
+            names = select(tables.INSTANCES.c.id).where(*self.instances)
+            return (table.c.instance_id.in_(names),)
         return ()
 
 
@@ -358,11 +358,11 @@ def check_versions(table: Table, found: Sequence[Row[Any]]) -> None:
         JournalTooNew: A later release wrote one of them.
     """
     newest = max((row.version for row in found), default=0) if "version" in table.c else 0
-    known = codec.SPEC_VERSION if table is tables.JOB_SPECS else codec.RECORD_VERSION
-    if newest > known:
+    readable = codec.SPEC_VERSION if table is tables.JOB_SPECS else codec.RECORD_VERSION
+    if newest > readable:
         raise JournalTooNew(
             f"the journal's {table.name} have records of version {newest}, "
-            f"this release knows {known}",
+            f"this release knows {readable}",
             hint=TOO_NEW_HINT,
         )
 
@@ -397,9 +397,9 @@ def _check_whole(engine: Engine) -> None:
         return
     with engine.connect() as connection:
         # A quick check would pass an index that leaves rows out, which then were forgotten.
-        found = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar()
-    if found != "ok":
-        raise StorageError(f"the journal {path} is damaged: {found}", hint=rows.RESTORE)
+        verdict = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar()
+    if verdict != "ok":
+        raise StorageError(f"the journal {path} is damaged: {verdict}", hint=rows.RESTORE)
 
 
 def _check_rows(connection: Connection, url: URL) -> None:

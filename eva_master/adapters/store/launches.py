@@ -57,8 +57,8 @@ class LaunchTable:
 
 
 def _read(connection: Connection, instance: InstanceId, attempt: int) -> dict[str, Any] | None:
-    found = connection.execute(select(LAUNCHES).where(_this(instance, attempt))).all()
-    read = rows.intact(LAUNCHES, found)
+    stored = connection.execute(select(LAUNCHES).where(_this(instance, attempt))).all()
+    read = rows.intact(LAUNCHES, stored)
     return dict(json.loads(read[0].request)) if read else None
 
 

@@ -79,7 +79,9 @@ def intact(table: Table, found: Sequence[_ANY]) -> Sequence[_ANY]:
     for row in found:
         *values, stated = row
         if stated is not None and _checksum(values) != stated:
-            key = " ".join(str(row[at]) for at, it in enumerate(table.columns) if it.primary_key)
+            key = " ".join(
+                str(row[at]) for at, column in enumerate(table.columns) if column.primary_key
+            )
             raise StorageError(
                 f"the journal holds a damaged record of {table.name}: {key!r} is not as it was"
                 " written",

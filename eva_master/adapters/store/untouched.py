@@ -57,8 +57,8 @@ class ActiveJobs:
 
     def has_spec(self, job: Job) -> bool:
         """Whether the job's spec is known to be written."""
-        known = self._jobs.get(job.id)
-        return known is not None and known.spec is job.spec
+        active = self._jobs.get(job.id)
+        return active is not None and active.spec is job.spec
 
     def begun(self, jobs: Iterable[Job]) -> dict[JobId, int]:
         """How many task runs begin without rows, of each job of a commit that is new."""
@@ -71,8 +71,8 @@ class ActiveJobs:
             job: The job.
             begun: The answer of `begun` for its commit.
         """
-        known = self._jobs.get(job.id)
-        return begun.get(job.id, 0) if known is None else len(known.rows)
+        active = self._jobs.get(job.id)
+        return begun.get(job.id, 0) if active is None else len(active.rows)
 
     def to_write(self, jobs: Iterable[Job], runs: Iterable[TaskRun]) -> list[TaskRun]:
         """The task runs of a commit that need a row, or have one that is to be replaced."""
@@ -84,10 +84,10 @@ class ActiveJobs:
     def _needs_none(self, run: TaskRun, new: Mapping[JobId, tuple[Any, ...]]) -> bool:
         first = new.get(run.job)
         if first is None:
-            known = self._jobs.get(run.job)
-            if known is None or run.index >= len(known.rows) or known.rows[run.index]:
+            active = self._jobs.get(run.job)
+            if active is None or run.index >= len(active.rows) or active.rows[run.index]:
                 return False
-            first = known.first
+            first = active.first
         return _STATE(run) == first and _is_first(run)
 
     def written(
@@ -101,17 +101,17 @@ class ActiveJobs:
             new: The answer of `begun` for that commit.
         """
         for job in jobs:
-            known = self._jobs.get(job.id)
+            active = self._jobs.get(job.id)
             if job.state in TERMINAL_JOB:
                 self._jobs.pop(job.id, None)
-            elif known is None or known.spec is not job.spec:
-                rows = bytearray(new.get(job.id, 0)) if known is None else known.rows
+            elif active is None or active.spec is not job.spec:
+                rows = bytearray(new.get(job.id, 0)) if active is None else active.rows
                 first = _state_at_first(job.submitted_ms)
                 self._jobs[job.id] = _Active(job.spec, first, rows)
         for run in runs:
-            known = self._jobs.get(run.job)
-            if known is not None and run.index < len(known.rows):
-                known.rows[run.index] = 1
+            active = self._jobs.get(run.job)
+            if active is not None and run.index < len(active.rows):
+                active.rows[run.index] = 1
 
 
 def missing(

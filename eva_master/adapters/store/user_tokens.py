@@ -47,9 +47,9 @@ class UserTokens:
         self._clock = clock
         self._writing = threading.Lock()
         with self._transaction() as connection:
-            found = rows.intact(USER_TOKENS, connection.execute(select(USER_TOKENS)).all())
+            stored = rows.intact(USER_TOKENS, connection.execute(select(USER_TOKENS)).all())
         with typed():
-            self._tokens = {row.id: _token(row) for row in found}
+            self._tokens = {row.id: _token(row) for row in stored}
 
     def now(self) -> Millis:
         """The present time by the clock that tokens are dated by."""

@@ -65,7 +65,7 @@ def _parquet(path: Path, rows: Iterable[Row]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    known = list(rows)
-    columns = dict.fromkeys(key for row in known for key in row)
-    table = pa.table({name: [row.get(name) for row in known] for name in columns})
+    table_rows = list(rows)
+    columns = dict.fromkeys(key for row in table_rows for key in row)
+    table = pa.table({name: [row.get(name) for row in table_rows] for name in columns})
     pq.write_table(table, path)

@@ -199,15 +199,15 @@ def _key_hint(
     model: type[BaseModel], path: Path, advice: Callable[[Path], str], listed: set[Path]
 ) -> str:
     """Advice on what to write instead of an unknown key. The known keys are listed once."""
-    known = sorted(_keys_at(model, path[:-1]))
+    keys = sorted(_keys_at(model, path[:-1]))
     # Keys of other tools are no slips, however much they are like one of ours.
-    if hint := advice(path) or suggestion(str(path[-1]), known):
+    if hint := advice(path) or suggestion(str(path[-1]), keys):
         return hint
     where = tuple(part for part in path[:-1] if isinstance(part, str))
     if where in listed:
         return ""
     listed.add(where)
-    return f"known keys: {', '.join(known)}"
+    return f"known keys: {', '.join(keys)}"
 
 
 def shortened(text: str) -> str:
@@ -219,7 +219,7 @@ def shortened(text: str) -> str:
 def _closest(word: str, known: tuple[str, ...]) -> str:
     close = difflib.get_close_matches(word, known, n=3, cutoff=0.6)
     near = difflib.get_close_matches(word, known, n=1, cutoff=_LIKELY)
-    return next((one for one in close if _is_slip(word, one)), "".join(near))
+    return next((candidate for candidate in close if _is_slip(word, candidate)), "".join(near))
 
 
 def _is_slip(word: str, meant: str) -> bool:
@@ -472,10 +472,10 @@ def _keys_at(model: type[BaseModel], path: Path) -> set[str]:
 def _inside(kind: Any, part: str | int) -> list[Any]:
     """The possible types of entry `part` of a value of some type."""
     if isinstance(kind, type) and issubclass(kind, BaseModel):
-        found = [
+        kinds = [
             info.annotation for name, info in kind.model_fields.items() if part == info.alias
         ] or [info.annotation for name, info in kind.model_fields.items() if part == name]
-        return [choice for one in found for choice in _choices(one)]
+        return [choice for annotation in kinds for choice in _choices(annotation)]
     arguments = get_args(kind)
     return _choices(arguments[-1]) if arguments else []
 
@@ -486,5 +486,5 @@ def _choices(annotation: Any) -> list[Any]:
     if origin is Annotated:
         return _choices(get_args(annotation)[0])
     if origin in (Union, UnionType):
-        return [choice for one in get_args(annotation) for choice in _choices(one)]
+        return [choice for member in get_args(annotation) for choice in _choices(member)]
     return [annotation]

@@ -80,8 +80,8 @@ class _Commands(click.Group):
         except click.UsageError as error:
             if args[0].startswith("-"):
                 raise
-            told = advice(args[0], self.list_commands(ctx))
-            message = f"Eva has no command {args[0]!r}" + (f": {told}" if told else "")
+            hint = advice(args[0], self.list_commands(ctx))
+            message = f"Eva has no command {args[0]!r}" + (f": {hint}" if hint else "")
             raise click.UsageError(message, ctx) from error
 
     def main(self, *args: Any, **options: Any) -> Any:

@@ -62,7 +62,7 @@ def ls(
     choice = Choice(
         names or None, architectures or None, gpus, _price(max_price) if max_price else None
     )
-    found = sorted(
+    listed = sorted(
         (
             offering
             for offering in cloud.catalog(config)
@@ -72,9 +72,11 @@ def ls(
     )
     taken = cloud.prices_taken(config)
     if as_json:
-        print_json({"taken": taken, "offerings": [offerings.shape(it) for it in found]})
-    elif found:
-        console().print(offerings.table(found))
+        print_json(
+            {"taken": taken, "offerings": [offerings.shape(offering) for offering in listed]}
+        )
+    elif listed:
+        console().print(offerings.table(listed))
         click.echo(f"prices of {taken}" if taken else "prices that came with Eva", err=True)
     else:
         click.echo("no offering matches")

@@ -56,10 +56,10 @@ def nodes(session: Session, gone: bool, limit: int | None, as_json: bool) -> Non
         listed = client.instances() if gone else iter(state.instances)
         owned = client.owned_nodes()
         if as_json:
-            told = shapes.cluster(state)
-            del told["instances"]
-            found = map(shapes.instance, islice(listed, limit))
-            print_json_lists(told, {"instances": found, "nodes": map(shapes.node, owned)})
+            document = shapes.cluster(state)
+            del document["instances"]
+            entries = map(shapes.instance, islice(listed, limit))
+            print_json_lists(document, {"instances": entries, "nodes": map(shapes.node, owned)})
             return
         shown = list(islice(listed, limit or (_SHOWN if gone else None)))
         more = next(listed, None) is not None
@@ -90,16 +90,16 @@ def drain(session: Session, names: tuple[str, ...], move: bool, yes: bool, as_js
     from eva_master.app.cli.views import shapes
 
     if not yes:
-        told = "their tasks move" if move else "their tasks finish there"
-        click.confirm(f"drain {', '.join(names)} ({told})?", abort=True, err=True)
+        outcome = "their tasks move" if move else "their tasks finish there"
+        click.confirm(f"drain {', '.join(names)} ({outcome})?", abort=True, err=True)
     with session.client() as client:
         drained = [client.drain(name, move=move) for name in dict.fromkeys(names)]
     if as_json:
-        print_json({"instances": [shapes.instance(one) for one in drained]})
+        print_json({"instances": [shapes.instance(instance) for instance in drained]})
         return
-    for one in drained:
-        left = f"{count(len(one.tasks), 'task')} left" if one.tasks else "it is empty"
-        click.echo(f"{one.id} is {one.state} and takes no new tasks; {left}")
+    for instance in drained:
+        rest = f"{count(len(instance.tasks), 'task')} left" if instance.tasks else "it is empty"
+        click.echo(f"{instance.id} is {instance.state} and takes no new tasks; {rest}")
 
 
 @click.command()
@@ -154,8 +154,8 @@ def _cost_by(by: str, session: Session, limit: int | None, as_json: bool) -> Non
     with session.client() as client:
         answer = client.cost_by(by)
     if as_json:
-        found = list(map(shapes.cost_share(by), islice(answer.shares, limit)))
-        print_json({**shapes.bill_sums(answer), f"{by}s": found})
+        entries = list(map(shapes.cost_share(by), islice(answer.shares, limit)))
+        print_json({**shapes.bill_sums(answer), f"{by}s": entries})
         return
     console().print(bills.shares(answer, limit))
 

@@ -57,17 +57,17 @@ def table(message: LearnedTimes) -> Grid:
         right=("RUN TIME", "SPREAD", "ERROR", "JOBS", "TASKS"),
         drop=("TASKS", "JOBS", "LAST", "OWNER"),
     )
-    for one in message.times:
+    for entry in message.times:
         drawn.add_row(
-            plain(one.owner),
-            one.feature,
-            plain(_value(one)),
-            span(one.median_ms),
-            _percent(one.spread),
-            _percent(one.error),
-            f"{one.jobs:,}",
-            f"{one.tasks:,}",
-            ago(one.ended_ms, message.now_ms),
+            plain(entry.owner),
+            entry.feature,
+            plain(_value(entry)),
+            span(entry.median_ms),
+            _percent(entry.spread),
+            _percent(entry.error),
+            f"{entry.jobs:,}",
+            f"{entry.tasks:,}",
+            ago(entry.ended_ms, message.now_ms),
         )
     return drawn
 

@@ -118,24 +118,24 @@ def status(
             first, last = chosen or (0, None)
             _show_tasks(*client.tasks(name, first, last, failed=failed), as_json=as_json)
             return
-        found = client.job(name)
+        message = client.job(name)
     if as_json:
-        print_json(shapes.job(found))
+        print_json(shapes.job(message))
     else:
-        console().print(tables.job(found, now_of(found)))
+        console().print(tables.job(message, now_of(message)))
 
 
 def _show_task(client: Client, name: str, index: int, *, as_json: bool) -> None:
     """Print one task of a job, with its extra runs."""
     from eva_master.app.cli.views import shapes, tables
 
-    found, listed = client.tasks(name, index, index)
+    message, listed = client.tasks(name, index, index)
     own, *extra = listed
     if as_json:
         runs = {"extra_runs": [shapes.task(run) for run in extra]}
-        print_json({"job": found.id, **shapes.task(own), **runs})
+        print_json({"job": message.id, **shapes.task(own), **runs})
     else:
-        shown = [tables.task(found, run, now_of(found)) for run in (own, *extra)]
+        shown = [tables.task(message, run, now_of(message)) for run in (own, *extra)]
         console().print(*shown, sep="\n")
 
 
@@ -169,14 +169,18 @@ def cancel(session: Session, jobs: tuple[str, ...], now: bool, yes: bool) -> Non
     refusals: list[EvaError] = []
     with session.client() as client:
         # Names are resolved first, so that exactly the confirmed jobs are cancelled.
-        found = _each(partial(client.job, to_change=True), jobs, refusals)
-        chosen = list({one.id: one for one in found if one.state not in ENDED}.values())
-        for one in {one.id: one for one in found if one.state in ENDED}.values():
-            note(f"{one.id} has ended already: {one.state}")
+        named = _each(partial(client.job, to_change=True), jobs, refusals)
+        chosen = list(
+            {message.id: message for message in named if message.state not in ENDED}.values()
+        )
+        for message in {
+            message.id: message for message in named if message.state in ENDED
+        }.values():
+            note(f"{message.id} has ended already: {message.state}")
         if chosen and not yes:
             for refusal in refusals:
                 note(f"{refusal.message}; it is left out")
-            names = ", ".join(f"{one.id} ({one.state})" for one in chosen)
+            names = ", ".join(f"{message.id} ({message.state})" for message in chosen)
             click.confirm(f"cancel {names}?", abort=True, err=True)
 
         def end(one: Job) -> None:
@@ -194,9 +198,9 @@ def _each(
 ) -> list[_Answer]:
     """The answers to those calls that are not refused; the refusals are added to the list."""
     answers = []
-    for one in asked:
+    for target in asked:
         try:
-            answers.append(call(one))
+            answers.append(call(target))
         except (NotFound, AmbiguousName, NotAuthorised) as error:
             refusals.append(error)
     return answers

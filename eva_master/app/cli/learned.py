@@ -54,13 +54,13 @@ def interference(session: Session, as_json: bool) -> None:
 def tables(message: Learned) -> RenderableType:
     """Make a table for each kind of learned values."""
     parts: list[RenderableType] = []
-    for found, title, draw in (
+    for entries, title, draw in (
         (message.standalone, "alone on an instance", _standalone),
         (message.interference, "beside others", _interference),
         (message.delays, "delays", _delays),
         (message.pools, "spot pools", _pools),
     ):
-        if found:
+        if entries:
             parts += [Text()] if parts else []
             parts += [Text(title, style="bold"), draw(message)]
     return Group(*parts)
@@ -72,15 +72,15 @@ def _standalone(message: Learned) -> RenderableType:
         right=("IT/S", "STATED", "WINDOWS"),
         drop=("STATED", "WINDOWS", "MEASURED", "TAUGHT BY"),
     )
-    for one in message.standalone:
+    for entry in message.standalone:
         table.add_row(
-            plain(one.workload),
-            one.family,
-            _rate(one.rate),
-            _rate(one.stated),
-            str(one.windows),
-            ago(one.measured_ms, message.now_ms),
-            _taught_by(one.owner),
+            plain(entry.workload),
+            entry.family,
+            _rate(entry.rate),
+            _rate(entry.stated),
+            str(entry.windows),
+            ago(entry.measured_ms, message.now_ms),
+            _taught_by(entry.owner),
         )
     return table
 
@@ -91,14 +91,14 @@ def _interference(message: Learned) -> RenderableType:
         right=("NORMALISED", "WINDOWS"),
         drop=("WINDOWS", "MEASURED", "TAUGHT BY"),
     )
-    for one in message.interference:
+    for entry in message.interference:
         table.add_row(
-            plain(one.workload),
-            plain(" + ".join(one.others)),
-            f"{one.throughput_ppm / MILLION:.3f}",
-            str(one.windows),
-            ago(one.measured_ms, message.now_ms),
-            _taught_by(one.owner),
+            plain(entry.workload),
+            plain(" + ".join(entry.others)),
+            f"{entry.throughput_ppm / MILLION:.3f}",
+            str(entry.windows),
+            ago(entry.measured_ms, message.now_ms),
+            _taught_by(entry.owner),
         )
     return table
 
@@ -154,8 +154,8 @@ def shape(message: Learned) -> dict[str, Any]:
     """The output of ``--json``; see `eva_master.app.cli.views.shapes`."""
     return {
         "now_ms": message.now_ms,
-        "standalone": [_standalone_shape(one) for one in message.standalone],
-        "interference": [_interference_shape(one) for one in message.interference],
+        "standalone": [_standalone_shape(entry) for entry in message.standalone],
+        "interference": [_interference_shape(entry) for entry in message.interference],
         "delays": [_delay_shape(delay) for delay in message.delays],
         "pools": [_pool_shape(pool) for pool in message.pools],
     }

@@ -130,9 +130,9 @@ def prefixed(out: IO[bytes], lock: threading.Lock, prefix: str, *, raw: bool) ->
             out.flush()
 
     def begin(attempt: LogAttempt) -> None:
-        if told := between_attempts(attempt):
+        if words := between_attempts(attempt):
             with lock:
-                note(f"{prefix}{told}")
+                note(f"{prefix}{words}")
 
     return Lines(each, begin)
 
@@ -167,14 +167,14 @@ def between_attempts(attempt: LogAttempt) -> str:
     """The line before the output of an attempt; empty for the first one."""
     if attempt.number <= 1:
         return ""
-    told = f"attempt {attempt.number}"
+    words = f"attempt {attempt.number}"
     if attempt.instance:
-        told += f" on {attempt.instance}"
+        words += f" on {attempt.instance}"
     if attempt.started_ms:
-        told += f", {_clock(attempt.started_ms)}"
+        words += f", {_clock(attempt.started_ms)}"
     if attempt.ended:
-        told += f"; the one before ended {_clock(attempt.ended_ms)}: {attempt.ended}"
-    return f"---- {told} ----"
+        words += f"; the one before ended {_clock(attempt.ended_ms)}: {attempt.ended}"
+    return f"---- {words} ----"
 
 
 def _clock(at_ms: int) -> str:

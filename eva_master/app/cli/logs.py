@@ -99,12 +99,12 @@ def logs(session: Session, /, *, job: str, all_tasks: bool, **options: Any) -> N
         elif chosen not in (None, index):
             raise click.UsageError(f"{job} names task {index}, and --task says {chosen}")
         # By id, since another job of the same name may be submitted meanwhile.
-        found = client.job(name)
-        out, request = sys.stdout.buffer, _request(found.id, index, options)
+        message = client.job(name)
+        out, request = sys.stdout.buffer, _request(message.id, index, options)
         if options["as_json"]:
-            copy_log(client, request, as_json(out, threading.Lock(), found.id, index))
+            copy_log(client, request, as_json(out, threading.Lock(), message.id, index))
             return
-        _say_which(found, index)
+        _say_which(message, index)
         writer = Plain(out, raw=options["raw"])
         try:
             copy_log(client, request, writer)

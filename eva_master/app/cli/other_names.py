@@ -62,9 +62,9 @@ def advice(word: str, commands: Sequence[str]) -> str:
         word: Word that the user typed.
         commands: Existing commands.
     """
-    for told, words in _HERE.items():
+    for hint, words in _HERE.items():
         if word.lower() in words:
-            return told
+            return hint
     close = difflib.get_close_matches(word, commands, n=3, cutoff=_ALIKE)
     # A short word that begins as a command does is meant to be it, before those that are alike.
     begun = [name for name in commands if word and name.startswith(word)]

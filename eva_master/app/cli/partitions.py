@@ -61,19 +61,19 @@ def move(session: Session, job: str, partition: str, as_json: bool) -> None:
     stays as it is.
     """
     with session.client() as client:
-        known = client.job(job, to_change=True)
-        over = known.state in _ENDED
+        message = client.job(job, to_change=True)
+        over = message.state in _ENDED
         if not over:
-            client.move(known.id, partition)
-    moved = not over and known.partition != partition
+            client.move(message.id, partition)
+    moved = not over and message.partition != partition
     if over:
-        told = "is ending" if known.state == "ending" else f"has ended already: {known.state}"
+        words = "is ending" if message.state == "ending" else f"has ended already: {message.state}"
     else:
-        told = f"runs in partition {partition} from now on" if moved else "is there already"
+        words = f"runs in partition {partition} from now on" if moved else "is there already"
     if as_json:
-        print_json({"id": known.id, "partition": partition, "changed": moved, "message": told})
+        print_json({"id": message.id, "partition": partition, "changed": moved, "message": words})
     else:
-        click.echo(f"{known.id}: {told}")
+        click.echo(f"{message.id}: {words}")
 
 
 def cost_by_partition(session: Session, limit: int | None, as_json: bool) -> None:
@@ -90,8 +90,8 @@ def cost_by_partition(session: Session, limit: int | None, as_json: bool) -> Non
         answer = client.partitions()
     listed = list(islice(answer.partitions, limit))
     if as_json:
-        found = [{"name": one.name, **_money(one)} for one in listed]
-        print_json({**shapes.bill_sums(answer.bill), "partitions": found})
+        entries = [{"name": partition.name, **_money(partition)} for partition in listed]
+        print_json({**shapes.bill_sums(answer.bill), "partitions": entries})
     else:
         console().print(_bill(answer, listed))
 
@@ -124,12 +124,12 @@ def _bill(answer: PartitionsResponse, listed: Sequence[Partition]) -> Renderable
     from eva_master.app.cli.views.words import money, plain, share
 
     table = Grid("PARTITION", "COST", "IDLE", "SHARE", right=("COST", "IDLE", "SHARE"))
-    for one in listed:
+    for partition in listed:
         table.add_row(
-            plain(_name(one)),
-            money(one.cost_micro_usd),
-            money(one.idle_micro_usd),
-            share(one.cost_micro_usd, answer.bill.cost_micro_usd),
+            plain(_name(partition)),
+            money(partition.cost_micro_usd),
+            money(partition.idle_micro_usd),
+            share(partition.cost_micro_usd, answer.bill.cost_micro_usd),
         )
     return Group(table, Text(), totals(answer.bill))
 
@@ -140,8 +140,8 @@ def _name(message: Partition) -> str:
 
 def _set(message: Partition, field: str) -> int | None:
     """The field's value in the settings, `None` without one."""
-    there = {it.name for it, _ in message.ListFields()}
-    return getattr(message, field) if field in there else None
+    present = {descriptor.name for descriptor, _ in message.ListFields()}
+    return getattr(message, field) if field in present else None
 
 
 def _of(message: Partition, what: str) -> str:

@@ -30,11 +30,11 @@ def policies(*, as_json: bool) -> None:
     """
     listed = _listed()
     if as_json:
-        print_json([asdict(one) for one in listed])
+        print_json([asdict(policy) for policy in listed])
         return
     lines = Grid("POLICY", "PRESETS", "FROM", "NOTE", notes=("PRESETS", "NOTE"), drop=("FROM",))
-    for one in listed:
-        cells = (one.name, ", ".join(one.presets) or "-", one.distribution, one.fault)
+    for policy in listed:
+        cells = (policy.name, ", ".join(policy.presets) or "-", policy.distribution, policy.fault)
         lines.add_row(*map(plain, cells))
     console().print(lines)
 
@@ -43,11 +43,11 @@ def _listed() -> list[_Listed]:
     from eva_master.app.policy_registry import policies as installed
     from eva_master.model.errors import UnusablePolicy
 
-    found = []
-    for name in (known := installed()):
-        sources = ", ".join(source.distribution for source in known.sources(name))
+    entries = []
+    for name in (kinds := installed()):
+        sources = ", ".join(source.distribution for source in kinds.sources(name))
         try:
-            found.append(_Listed(name, sorted(known[name].presets), sources, ""))
+            entries.append(_Listed(name, sorted(kinds[name].presets), sources, ""))
         except UnusablePolicy as error:
-            found.append(_Listed(name, [], sources, f"{error.message}; {error.hint}"))
-    return found
+            entries.append(_Listed(name, [], sources, f"{error.message}; {error.hint}"))
+    return entries

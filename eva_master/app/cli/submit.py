@@ -147,7 +147,7 @@ class _Together(NamedTuple):
 
     def check(self, client: Client, envs: dict[str, str]) -> None:
         """Have the master check them all if one needs another, so that a mistake submits none."""
-        if not any(one.problems for one in self.named):
+        if not any(file.problems for file in self.named):
             return
         names = [self.named[number].name for number in self.order]
         for place, number in enumerate(self.order):
@@ -163,7 +163,9 @@ class _Together(NamedTuple):
             ids: Of the jobs that have been submitted, by the numbers of their files.
         """
         own = self.named[number].problems if self.named else {}
-        return {name: one for at, one in ids.items() if own and (name := self._name(at)) in own}
+        return {
+            name: job_id for at, job_id in ids.items() if own and (name := self._name(at)) in own
+        }
 
     def _name(self, number: int) -> str:
         return self.named[number].name

@@ -95,18 +95,18 @@ def _all(
             try:
                 job = client.job(name, to_change=True)
                 if job.id not in rows:
-                    told, due = verdict(job)
+                    words, due = verdict(job)
                     if due:
                         act(client, job.id)
-                    rows[job.id] = told, due
+                    rows[job.id] = words, due
             except (NotFound, AmbiguousName, NotAuthorised) as error:
                 refusals.append((name, error))
     if as_json:
         print_json(
             {
                 "jobs": [
-                    {"id": job, "changed": done, "message": told}
-                    for job, (told, done) in rows.items()
+                    {"id": job, "changed": done, "message": words}
+                    for job, (words, done) in rows.items()
                 ],
                 "refused": [
                     {"job": name, "message": refusal.message, "hint": refusal.hint or None}
@@ -115,8 +115,8 @@ def _all(
             }
         )
     else:
-        for job_id, (told, done) in rows.items():
-            (click.echo if done else note)(f"{job_id}: {told}")
+        for job_id, (words, done) in rows.items():
+            (click.echo if done else note)(f"{job_id}: {words}")
         for _, refusal in refusals:
             report(refusal)
     if refusals:

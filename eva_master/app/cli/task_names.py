@@ -40,8 +40,10 @@ def find(client: Client, name: str) -> tuple[str, int | None]:
         )
     if _INDEX.fullmatch(task):
         return job, int(task)
-    found, listed = client.tasks(job, 0)
-    return found.id, _index_of(found.id, task, [one for one in listed if not one.replica])
+    message, listed = client.tasks(job, 0)
+    return message.id, _index_of(
+        message.id, task, [task_message for task_message in listed if not task_message.replica]
+    )
 
 
 def _index_of(job: str, name: str, tasks: list[Task]) -> int:
@@ -54,8 +56,8 @@ def _index_of(job: str, name: str, tasks: list[Task]) -> int:
         raise click.BadParameter(f"{len(indices)} tasks of {job} are named {name!r}: write {some}")
     names = list(dict.fromkeys(task.name for task in tasks if task.name))
     some = ", ".join(names[:_MOST_NAMED])
-    known = f"its tasks are named {some}" if names else f"its tasks have no names; write {job}/0"
-    raise click.BadParameter(f"{job} has no task named {name!r}; {known}")
+    choices = f"its tasks are named {some}" if names else f"its tasks have no names; write {job}/0"
+    raise click.BadParameter(f"{job} has no task named {name!r}; {choices}")
 
 
 class TaskRange(click.ParamType[tuple[int, int]]):

@@ -63,8 +63,8 @@ def cost_by_tenant(session: Session, limit: int | None, as_json: bool) -> None:
         answer = client.tenants()
     listed = list(islice(answer.tenants, limit))
     if as_json:
-        found = [{"name": one.name, **_money(one), **_lending(one)} for one in listed]
-        print_json({**shapes.bill_sums(answer.bill), "tenants": found})
+        entries = [{"name": tenant.name, **_money(tenant), **_lending(tenant)} for tenant in listed]
+        print_json({**shapes.bill_sums(answer.bill), "tenants": entries})
     else:
         console().print(_bill(answer, listed))
 
@@ -83,17 +83,17 @@ def _table(messages: Iterable[Tenant]) -> RenderableType:
         notes=("QUOTA", "USE", "OWNERS"),
         drop=("ENDED", "RUNNING", "ALONE", "JOBS"),
     )
-    for one in messages:
+    for tenant in messages:
         table.add_row(
-            plain(f"({one.name})" if one.former else one.name),
-            f"{_active(one):,}",
-            f"{one.jobs_by_state.get('running', 0):,}",
-            f"{_ended(one):,}",
-            money(one.cost_micro_usd),
-            money(one.no_packing_micro_usd),
-            *((_budget_left(one),) if budgets else ()),
-            *((plain(_quota(one)), plain(_gpus(one.use))) if quotas else ()),
-            plain(_owners(one)),
+            plain(f"({tenant.name})" if tenant.former else tenant.name),
+            f"{_active(tenant):,}",
+            f"{tenant.jobs_by_state.get('running', 0):,}",
+            f"{_ended(tenant):,}",
+            money(tenant.cost_micro_usd),
+            money(tenant.no_packing_micro_usd),
+            *((_budget_left(tenant),) if budgets else ()),
+            *((plain(_quota(tenant)), plain(_gpus(tenant.use))) if quotas else ()),
+            plain(_owners(tenant)),
         )
     cut = sorted(message.name for message in messages if _is_scaled(message))
     if not cut:
@@ -111,16 +111,16 @@ def _bill(answer: TenantsResponse, listed: Sequence[Tenant]) -> RenderableType:
     from eva_master.app.cli.views.words import money, plain, share
 
     table = Grid("TENANT", "COST", "ALONE", "SAVED", right=("COST", "ALONE", "SAVED"))
-    for one in listed:
-        saved = one.no_packing_micro_usd - one.cost_micro_usd
+    for tenant in listed:
+        saved = tenant.no_packing_micro_usd - tenant.cost_micro_usd
         table.add_row(
-            plain(f"({one.name})" if one.former else one.name),
-            money(one.cost_micro_usd),
-            money(one.no_packing_micro_usd),
-            share(saved, one.no_packing_micro_usd),
+            plain(f"({tenant.name})" if tenant.former else tenant.name),
+            money(tenant.cost_micro_usd),
+            money(tenant.no_packing_micro_usd),
+            share(saved, tenant.no_packing_micro_usd),
         )
     table.add_row("idle", money(answer.bill.idle_micro_usd), "-", "-", style="dim")
-    shown = [one for one in listed if any(getattr(one, it) for it in _PAYMENTS)]
+    shown = [tenant for tenant in listed if any(getattr(tenant, payment) for payment in _PAYMENTS)]
     more = (Text(), _accounts(shown)) if shown else ()
     return Group(table, *more, Text(), totals(answer.bill))
 
@@ -133,15 +133,15 @@ def _accounts(listed: Sequence[Tenant]) -> RenderableType:
     right = ("VALUE", "PAID", "EARNED", "RECEIVED", "GIVEN", "OWN GPU-H", "BORROWED", "LENT")
     drop = ("LENT", "BORROWED", "OWN GPU-H")
     table = Grid("TENANT", *right, right=right, drop=drop)
-    for one in listed:
+    for tenant in listed:
         table.add_row(
-            plain(f"({one.name})" if one.former else one.name),
-            money(one.value_micro_usd),
-            money(one.paid_micro_usd),
-            money(one.earned_micro_usd),
-            money(one.received_micro_usd),
-            money(one.given_micro_usd),
-            *(f"{ms / MILLIS_PER_HOUR:,.1f}" for ms in _gpu_ms(one)),
+            plain(f"({tenant.name})" if tenant.former else tenant.name),
+            money(tenant.value_micro_usd),
+            money(tenant.paid_micro_usd),
+            money(tenant.earned_micro_usd),
+            money(tenant.received_micro_usd),
+            money(tenant.given_micro_usd),
+            *(f"{ms / MILLIS_PER_HOUR:,.1f}" for ms in _gpu_ms(tenant)),
         )
     return table
 
@@ -210,14 +210,14 @@ def _limits(message: Tenant) -> dict[str, Any]:
     """A tenant's limits and use; empty without limits."""
     from eva_master.app.cli.views import shapes
 
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     if message.HasField("quota"):
-        found["quota"] = dict(sorted(message.quota.stated.items()))
-        found["quota_now"] = dict(sorted(message.quota.now.items()))
+        fields["quota"] = dict(sorted(message.quota.stated.items()))
+        fields["quota_now"] = dict(sorted(message.quota.now.items()))
     if message.HasField("budget_micro_usd"):
-        found.update(shapes.money("budget", message.budget_micro_usd))
-        found.update(shapes.money("spent_this_month", message.month_micro_usd))
-    return {**found, "use": dict(sorted(message.use.items()))} if found else {}
+        fields.update(shapes.money("budget", message.budget_micro_usd))
+        fields.update(shapes.money("spent_this_month", message.month_micro_usd))
+    return {**fields, "use": dict(sorted(message.use.items()))} if fields else {}
 
 
 def _active(message: Tenant) -> int:

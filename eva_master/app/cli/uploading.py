@@ -101,7 +101,9 @@ class Uploads:
         if size <= ASKED_ABOVE or self.sure:
             return
         largest = sorted(files, key=lambda digest: -found.sizes[digest])[:_NAMED]
-        names = ", ".join(f"{found.sources[it].name} {amount(found.sizes[it])}" for it in largest)
+        names = ", ".join(
+            f"{found.sources[digest].name} {amount(found.sizes[digest])}" for digest in largest
+        )
         text = f"{amount(size)} of {directory} would be uploaded, the largest: {names}"
         if can_ask():
             click.confirm(plain(f"{text}. Go on?"), abort=True, err=True)
@@ -116,10 +118,10 @@ def can_ask() -> bool:
 
 def told(directory: Path, left_out: Sequence[LeftOut]) -> str:
     """Line about the files that Eva leaves out of a directory by itself."""
-    shown = ", ".join(it.path for it in sorted(left_out, key=_secrets_first)[:_NAMED])
+    shown = ", ".join(file.path for file in sorted(left_out, key=_secrets_first)[:_NAMED])
     if len(left_out) > _NAMED:
         shown += f" and {len(left_out) - _NAMED:,} more"
-    size = amount(sum(it.size for it in left_out))
+    size = amount(sum(file.size for file in left_out))
     return (
         f"not uploaded of {directory.name}: {shown} ({size}); a line !NAME in .evaignore sends it"
     )

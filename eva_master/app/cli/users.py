@@ -141,11 +141,11 @@ def ls(session: Session, as_json: bool) -> None:
     from eva_master.app.cli.views import shapes, tables
 
     with session.client() as client:
-        found = client.tokens()
+        issued = client.tokens()
     if as_json:
-        print_json({"tokens": [shapes.token(one) for one in found]})
+        print_json({"tokens": [shapes.token(token) for token in issued]})
     else:
-        console().print(tables.tokens(found, now_of(*found)))
+        console().print(tables.tokens(issued, now_of(*issued)))
 
 
 @token.command()
@@ -159,13 +159,13 @@ def revoke(session: Session, ids: tuple[str, ...], yes: bool) -> None:
 
     with session.client() as client:
         if not yes:
-            known = {one.id: one for one in client.tokens()}
-            now = now_of(*known.values())
-            lines = "; ".join(tables.token(_find(known, id_), now) for id_ in ids)
+            issued = {token.id: token for token in client.tokens()}
+            now = now_of(*issued.values())
+            lines = "; ".join(tables.token(_find(issued, id_), now) for id_ in ids)
             click.confirm(f"revoke {lines}?", abort=True, err=True)
-        for one in ids:
-            client.revoke_token(one)
-            click.echo(f"revoked {one}")
+        for token_id in ids:
+            client.revoke_token(token_id)
+            click.echo(f"revoked {token_id}")
 
 
 @click.command()

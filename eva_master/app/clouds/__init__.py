@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 def clouds() -> Mapping[str, CloudProvider]:
     """Every cloud by its name, sorted."""
     modules = (module for module in pkgutil.iter_modules(__path__) if module.ispkg)
-    return checked((one.name, import_module(f"{__name__}.{one.name}").PROVIDER) for one in modules)
+    return checked(
+        (module.name, import_module(f"{__name__}.{module.name}").PROVIDER) for module in modules
+    )
 
 
 def cloud_of(config: MasterConfig) -> CloudProvider:
@@ -46,7 +48,7 @@ def checked(found: Iterable[tuple[str, Any]]) -> dict[str, CloudProvider]:
     Raises:
         TypeError: A cloud lacks a part of `CloudProvider`.
     """
-    known: dict[str, CloudProvider] = {}
+    providers: dict[str, CloudProvider] = {}
     commands: dict[str, str] = {}
     for package, provider in sorted(found, key=lambda one: one[0]):
         if not isinstance(provider, CloudProvider):
@@ -62,5 +64,5 @@ def checked(found: Iterable[tuple[str, Any]]) -> dict[str, CloudProvider]:
             if command in commands:
                 raise TypeError(f"cloud {package}: {command!r} is a command of {commands[command]}")
             commands[command] = package
-        known[package] = provider
-    return known
+        providers[package] = provider
+    return providers

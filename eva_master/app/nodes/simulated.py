@@ -38,7 +38,7 @@ def nodes_of(texts: Iterable[str], file: Path | None, catalog: Catalog) -> tuple
     Raises:
         InvalidConfig: A node cannot be as is said.
     """
-    found = [] if file is None else [*_read(file)]
+    nodes = [] if file is None else [*_read(file)]
     types = {offering.type.name: offering.type for offering in catalog}
     for text in texts:
         name, separator, kind = text.partition("=")
@@ -49,11 +49,11 @@ def nodes_of(texts: Iterable[str], file: Path | None, catalog: Catalog) -> tuple
             )
         machine = replace(types[kind], acquisition_ms=0, setup_ms=0)
         offering = Offering(machine, Price(0), NODE_ZONE, Purchase.OWNED)
-        found.append(OwnedNode(InstanceId(name), offering, _FENCE_MS))
-    names = [node.name for node in found]
+        nodes.append(OwnedNode(InstanceId(name), offering, _FENCE_MS))
+    names = [node.name for node in nodes]
     if twice := [name for name in names if names.count(name) > 1]:
         raise InvalidConfig(f"two nodes are named {twice[0]!r}")
-    return tuple(found)
+    return tuple(nodes)
 
 
 def _read(file: Path) -> Iterable[OwnedNode]:
@@ -68,7 +68,7 @@ def _read(file: Path) -> Iterable[OwnedNode]:
         raise yamlfile.invalid(
             InvalidConfig, str(file), yamlfile.problems_of(error, document, _File)
         ) from error
-    if found := contradictions(sections):
-        problems = [document.problem(path, message, hint) for path, message, hint in found]
+    if clashes := contradictions(sections):
+        problems = [document.problem(path, message, hint) for path, message, hint in clashes]
         raise yamlfile.invalid(InvalidConfig, str(file), problems)
     return owned_nodes(sections).values()

@@ -93,12 +93,12 @@ class PolicySection(OnePolicySection):
     @property
     def parts(self) -> tuple[tuple[tuple[str, ...], OnePolicySection], ...]:
         """All schedulers that it names, each with the keys under which it stands."""
-        found: list[tuple[tuple[str, ...], OnePolicySection]] = [((), self)]
+        sections: list[tuple[tuple[str, ...], OnePolicySection]] = [((), self)]
         if self.short is not None:
-            found.append((("short",), self.short))
+            sections.append((("short",), self.short))
         if self.back is not None:
-            found.append((("back",), self.back))
-        return tuple(found)
+            sections.append((("back",), self.back))
+        return tuple(sections)
 
     @property
     def short_jobs(self) -> ShortJobs | None:

@@ -294,8 +294,10 @@ def _misnamed_nodes(
         for at, node in enumerate(section.offerings.nodes or ()):
             path = ("partitions", name, "offerings", "nodes", at)
             if node not in nodes:
-                known = sorted(nodes)
-                hint = suggestion(node, known) or f"declared: {', '.join(known[:8]) or 'none'}"
+                declared = sorted(nodes)
+                hint = (
+                    suggestion(node, declared) or f"declared: {', '.join(declared[:8]) or 'none'}"
+                )
                 yield path, f"there is no owned node {node!r} under `nodes:`", hint
             elif owner.setdefault(node, name) != name:
                 message = f"{node!r} is in partition {owner[node]!r} already"
@@ -314,23 +316,29 @@ def unsold(
         catalog: Catalog of a cloud.
         nodes: The offerings that owned nodes stand for, by name.
     """
-    divided = with_nodes((it.partition(name, "", 0) for name, it in sections.items()), nodes)
+    divided = with_nodes(
+        (section.partition(name, "", 0) for name, section in sections.items()), nodes
+    )
     families = sorted({base_family(offering.type.family) for offering in catalog})
     zones = sorted({offering.zone for offering in catalog})
     for name, section in sections.items():
         offers, path = section.offerings, ("partitions", name, "offerings")
         missing = False
-        for key, asked, known in (
+        for key, asked, sold in (
             ("families", offers.families, families),
             ("zones", offers.zones, zones),
         ):
-            for at, one in enumerate(asked or ()):
-                if one not in known:
+            for at, wanted in enumerate(asked or ()):
+                if wanted not in sold:
                     missing = True
-                    hint = suggestion(one, known) or f"known: {', '.join(known[:8])}"
-                    yield (*path, key, at), f"nothing is sold in {one!r}", hint
+                    hint = suggestion(wanted, sold) or f"known: {', '.join(sold[:8])}"
+                    yield (*path, key, at), f"nothing is sold in {wanted!r}", hint
         part = divided.home(name)
-        if not missing and not part.owned and all(it.limit == 0 for it in part.sold(catalog)):
+        if (
+            not missing
+            and not part.owned
+            and all(offering.limit == 0 for offering in part.sold(catalog))
+        ):
             yield (
                 path,
                 f"partition {name!r} sells nothing of the catalog, so no job could run there",

@@ -123,7 +123,7 @@ def shown_settings(config: MasterConfig) -> dict[str, Any]:
 
 def _usual(config: MasterConfig) -> OnePolicySection:
     """The policy where jobs go by default."""
-    usual = next((name for name, it in config.partitions.items() if it.default), None)
+    usual = next((name for name, partition in config.partitions.items() if partition.default), None)
     return config.policy if usual is None else config.policy_sections[usual]
 
 
@@ -134,11 +134,11 @@ def estimate_doubts(section: PolicySection, used: Estimates) -> Iterator[str]:
         section: The policies.
         used: Source in use.
     """
-    for _, one in section.parts:
-        asked = asked_by(one)
+    for _, part in section.parts:
+        asked = asked_by(part)
         if asked not in (None, used):
             yield (
-                f"the policy {one.name} asks for estimates: {asked}, and run times are estimated "
+                f"the policy {part.name} asks for estimates: {asked}, and run times are estimated "
                 f"from {used}: leave the setting `estimates` out, unless another partition needs it"
             )
 
@@ -209,8 +209,8 @@ def _grid_ms(section: OnePolicySection) -> int:
 
 def shown(section: PolicySection) -> str:
     """``NAME`` or ``NAME:PRESET`` of each policy, those in front first, with a plus between."""
-    there = (section.short, section, section.back)
-    return "+".join(_named(it) for it in there if it is not None)
+    sections = (section.short, section, section.back)
+    return "+".join(_named(named) for named in sections if named is not None)
 
 
 def _named(section: OnePolicySection) -> str:
@@ -232,8 +232,8 @@ def policy_problems(
         document: The settings.
     """
     problems: list[Problem] = []
-    for keys, one in section.parts:
-        problems += _problems((*path, *keys), one, known, document)
+    for keys, part in section.parts:
+        problems += _problems((*path, *keys), part, known, document)
     if section.back is not None and not problems and (why := back_problem(section, section.back)):
         problems.append(document.problem((*path, "back"), *why))
     return problems
@@ -246,15 +246,15 @@ def back_problem(section: OnePolicySection, back: OnePolicySection) -> tuple[str
         section: The one in front; it is known, as is the other one.
         back: The one behind.
     """
-    known = policies()
-    if known[section.name].backed is None:
-        able = [name for name in known if known[name].backed is not None]
+    kinds = policies()
+    if kinds[section.name].backed is None:
+        able = [name for name in kinds if kinds[name].backed is not None]
         return (
             f"policy {section.name!r} buys and packs instances itself",
             f"leave 'back' out, or have one of: {', '.join(able)}",
         )
-    if known[back.name].gives_lines:
-        able = [name for name in known if not known[name].gives_lines]
+    if kinds[back.name].gives_lines:
+        able = [name for name in kinds if not kinds[name].gives_lines]
         return (
             f"policy {back.name!r} has lines that give its room away, whoever is to come first",
             f"have one of: {', '.join(able)}",
@@ -278,13 +278,13 @@ def live_problems(
     """
     if problems := policy_problems(path, section, known, document):
         return problems
-    found = []
-    for keys, one in section.parts:
-        kind = known[one.name]
-        for option, message, hint in kind.refusals(policy_config(one, kind)):
-            place = _said_at((*path, *keys), option, one, document)
-            found.append(document.problem(place, f"policy {one.name!r}: {message}", hint))
-    return found
+    problems = []
+    for keys, part in section.parts:
+        kind = known[part.name]
+        for option, message, hint in kind.refusals(policy_config(part, kind)):
+            place = _said_at((*path, *keys), option, part, document)
+            problems.append(document.problem(place, f"policy {part.name!r}: {message}", hint))
+    return problems
 
 
 def _said_at(path: Path, option: str, section: OnePolicySection, document: Document) -> Path:
@@ -303,8 +303,8 @@ def _problems(
 ) -> list[Problem]:
     kind = kinds.get(section.name)
     if kind is None:
-        known = sorted(kinds)
-        hint = yamlfile.suggestion(section.name, known) or f"known: {', '.join(known)}"
+        names = sorted(kinds)
+        hint = yamlfile.suggestion(section.name, names) or f"known: {', '.join(names)}"
         return [document.problem((*path, "name"), f"no policy {section.name!r}", hint)]
     presets = sorted(kind.presets)
     if section.preset is not None and section.preset not in presets:
@@ -312,15 +312,15 @@ def _problems(
         hint = hint or f"known: {', '.join(presets) or 'none'}"
         message = f"policy {section.name!r} has no preset {section.preset!r}"
         return [document.problem((*path, "preset"), message, hint)]
-    known = [option.name for option in fields(kind.config)]
+    names = [option.name for option in fields(kind.config)]
     problems = [
         document.problem(
             (*path, "options", name),
             f"policy {section.name!r} has no option {name!r}",
-            yamlfile.suggestion(name, known) or f"known: {', '.join(known) or 'none'}",
+            yamlfile.suggestion(name, names) or f"known: {', '.join(names) or 'none'}",
         )
         for name in section.options
-        if name not in known
+        if name not in names
     ]
     try:
         policy_config(section, kind)

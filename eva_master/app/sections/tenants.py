@@ -140,21 +140,24 @@ def unfounded(sections: Mapping[str, TenantRoomSection], catalog: Catalog) -> It
         catalog: Offerings on sale, owned nodes included.
     """
     fleet = fleet_of(catalog)
-    known, unknown = sorted(fleet), False
+    families, unknown = sorted(fleet), False
     for name, section in sections.items():
         for family in section.quota or ():
             if family not in fleet and family != ANY_FAMILY:
                 unknown = True
-                hint = suggestion(family, known) or f"with GPUs: {', '.join(known[:8]) or 'none'}"
+                hint = (
+                    suggestion(family, families)
+                    or f"with GPUs: {', '.join(families[:8]) or 'none'}"
+                )
                 message = f"the fleet has no GPUs of a family {family!r}"
                 yield ("tenants", name, "quota", family), message, hint
     if unknown:
         return
-    for family, asked, there in overdrawn(_quotas(sections).values(), fleet):
+    for family, asked, present in overdrawn(_quotas(sections).values(), fleet):
         yield (
             ("tenants",),
-            f"the quotas of all tenants are {told(asked, family)}, and the fleet has {there:,}:"
-            f" {asked - there:,} too many",
+            f"the quotas of all tenants are {told(asked, family)}, and the fleet has {present:,}:"
+            f" {asked - present:,} too many",
             "lower some of them, or add nodes",
         )
 

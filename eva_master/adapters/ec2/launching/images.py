@@ -54,8 +54,8 @@ def drives(image: str, machine: InstanceType) -> bool:
     """Whether a configured image has a driver for a type's GPUs; true if that is not known."""
     if not machine.capacity.gpus:
         return True
-    known = (families for names, families in _SUPPORTED if names.fullmatch(image))
-    return base_family(machine.family) in next(known, (base_family(machine.family),))
+    supported = (families for names, families in _SUPPORTED if names.fullmatch(image))
+    return base_family(machine.family) in next(supported, (base_family(machine.family),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +101,11 @@ class Images:
         if named is None:
             kind = _kind(machine)
             raise CloudError(f"no image for {machine.name}", hint=f"name one in ec2.images.{kind}")
-        found = self._known.get(named)
-        if found is None or self._clock() - found[0] > _FRESH_S:
-            found = self._clock(), self._look_up(named)
-            self._known[named] = found
-        return found[1]
+        entry = self._known.get(named)
+        if entry is None or self._clock() - entry[0] > _FRESH_S:
+            entry = self._clock(), self._look_up(named)
+            self._known[named] = entry
+        return entry[1]
 
     def _look_up(self, named: str) -> Image:
         ami = named

@@ -111,9 +111,9 @@ def advice(path: Path) -> str:
         path: Of the key, which job files do not have.
     """
     key = str(path[-1]).lower().replace("-", "_").replace(".", "_")
-    known = _KEYS.get(key, "")
+    counterpart = _KEYS.get(key, "")
     if "resources" in path[:-1]:
-        known = _UNDER_RESOURCES.get(key, known)
+        counterpart = _UNDER_RESOURCES.get(key, counterpart)
     elif len(path) > 1 and not (path[0] == "tasks" and len(path) <= 3):
-        known = known if key == "<<" else ""
-    return f"Eva has no `{path[-1]}`: {known}" if known else ""
+        counterpart = counterpart if key == "<<" else ""
+    return f"Eva has no `{path[-1]}`: {counterpart}" if counterpart else ""

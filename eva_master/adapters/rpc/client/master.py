@@ -432,19 +432,19 @@ class Client:
         Raises:
             InvalidJob: Files cannot be uploaded, or were changed meanwhile; names them all.
         """
-        found = (scan or _working_directory)(directory)
-        missing = self._missing([*found.sources, found.digest])
-        files = [digest for digest in missing if digest != found.digest]
-        admit(found, files)
-        total = sum(found.sizes[file] for file in files)
-        total += len(found.manifest) if found.digest in missing else 0
+        tree = (scan or _working_directory)(directory)
+        missing = self._missing([*tree.sources, tree.digest])
+        files = [digest for digest in missing if digest != tree.digest]
+        admit(tree, files)
+        total = sum(tree.sizes[file] for file in files)
+        total += len(tree.manifest) if tree.digest in missing else 0
         done = 0
         progress(done, total)
         lost: list[str] = []
         # The manifest goes last, so that a directory that can be found is complete.
         with ThreadPoolExecutor(_UPLOADS) as pool:
             running = {
-                pool.submit(self._put, file, found.sources[file], found.sizes[file]): file
+                pool.submit(self._put, file, tree.sources[file], tree.sizes[file]): file
                 for file in files
             }
             try:
@@ -452,17 +452,17 @@ class Client:
                     try:
                         done += finished.result()
                     except (DigestMismatch, OSError):
-                        lost.append(str(found.sources[running[finished]]))
+                        lost.append(str(tree.sources[running[finished]]))
                     progress(done, total)
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
         if lost:
             raise _changed(lost)
-        if found.digest in missing:
-            done += self._put(found.digest, found.manifest, len(found.manifest))
+        if tree.digest in missing:
+            done += self._put(tree.digest, tree.manifest, len(tree.manifest))
             progress(done, total)
-        return found.digest
+        return tree.digest
 
     def _missing(self, digests: list[str]) -> list[str]:
         missing: list[str] = []

@@ -101,10 +101,10 @@ class NodesService(NodesServicer):
         return await self._gateway.read(self._listed)
 
     def _listed(self, model: ReadModel) -> pb.ListNodesResponse:
-        found = []
+        nodes = []
         for name, node in self._register.declared.items():
             machine = node.offering.type
-            told = pb.Node(
+            message = pb.Node(
                 name=name,
                 type=machine.name,
                 capacity=views.resources(machine.capacity),
@@ -114,6 +114,6 @@ class NodesService(NodesServicer):
                 partition=model.partitions.of_node(name).name,
             )
             if (here := model.live.get(name)) is not None:
-                told.instance.CopyFrom(views.instance(model, here))
-            found.append(told)
-        return pb.ListNodesResponse(nodes=found)
+                message.instance.CopyFrom(views.instance(model, here))
+            nodes.append(message)
+        return pb.ListNodesResponse(nodes=nodes)

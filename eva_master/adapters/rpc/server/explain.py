@@ -198,15 +198,17 @@ def _notes(model: ReadModel, record: JobRecord) -> Iterator[str]:
 
 
 def _short_of_forks(model: ReadModel, record: JobRecord, now: Millis) -> str:
-    known = record.job.id in model.active
-    return model.unforked(record.job.id, now) if known else ""
+    active = record.job.id in model.active
+    return model.unforked(record.job.id, now) if active else ""
 
 
 def _purchases(model: ReadModel, record: JobRecord) -> Iterator[str]:
     """Unusual facts about the instances that a job's tasks are on, or are about to be on."""
     if record.job.state in TERMINAL_JOB:
         return
-    places = dict.fromkeys(it for run in record.runs for it in (run.instance, run.target) if it)
+    places = dict.fromkeys(
+        place for run in record.runs for place in (run.instance, run.target) if place
+    )
     for name in places:
         instance = model.live.get(name)
         if instance is not None and instance.reason and not (instance.stands or instance.owned):
@@ -259,8 +261,9 @@ def _lines(
     if not every or not waits:
         return (), 0
     first = nsmallest(_LINES, every, key=lambda it: (it.line.rank, it.place))
-    told = zip(first, model.ahead(job, first, now), strict=True)
-    return tuple(_line(model, job, it, ahead) for it, ahead in told), len(every) - len(first)
+    shown = zip(first, model.ahead(job, first, now), strict=True)
+    places = tuple(_line(model, job, place, ahead) for place, ahead in shown)
+    return places, len(every) - len(first)
 
 
 def _line(model: ReadModel, job: JobId, place: LinePlace, ahead: LineOutlook) -> pb.LinePlace:
@@ -293,8 +296,8 @@ def standing(model: ReadModel) -> list[pb.StandingPool]:
             name = full_name(instance.partition, instance.pool)
             members.setdefault(name, []).append(instance.id)
     return [
-        pb.StandingPool(name=pool, reason=model.pool_reasons.get(pool, ""), instances=there)
-        for pool, there in sorted(members.items())
+        pb.StandingPool(name=pool, reason=model.pool_reasons.get(pool, ""), instances=instances)
+        for pool, instances in sorted(members.items())
     ]
 
 

@@ -113,8 +113,8 @@ class JobMessages:
             making = asyncio.create_task(self._make(new, pause))
             self._making.add(making)
             making.add_done_callback(self._making.discard)
-        found = [await asyncio.shield(kept.message) for kept in wanted.values()]
-        return [message for message in found if message is not None]
+        messages = [await asyncio.shield(kept.message) for kept in wanted.values()]
+        return [message for message in messages if message is not None]
 
     async def _make(self, new: dict[JobId, _Kept], pause: Pause | None) -> None:
         try:
@@ -143,7 +143,7 @@ class JobMessages:
     def _encoded(
         self, names: Sequence[JobId], now: Millis, pause: Pause | None, model: ReadModel
     ) -> dict[JobId, JobMessage]:
-        found = pages.jobs(model, self._archive, names, now)
+        records = pages.jobs(model, self._archive, names, now)
         return {
             name: JobMessage(
                 name,
@@ -151,7 +151,7 @@ class JobMessages:
                 record.job.state in TERMINAL_JOB,
                 record.job.state is JobState.PENDING,
             )
-            for name, record in found.items()
+            for name, record in records.items()
         }
 
 

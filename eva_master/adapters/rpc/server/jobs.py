@@ -144,11 +144,11 @@ class JobsService(JobsServicer):
         Ids of submissions are their owner's: two users may use the same.
         """
         if request.command_id:
-            known = await asyncio.to_thread(
+            submitted = await asyncio.to_thread(
                 self._archive.submitted, caller().owner, request.command_id
             )
-            if known is not None:
-                return pb.SubmitResponse(job_id=known)
+            if submitted is not None:
+                return pb.SubmitResponse(job_id=submitted)
         envs = sum(len(name) + len(value) for name, value in request.envs.items())
         self._pacing.submission(caller().owner, len(request.job_yaml) + envs)
         await self._check_uploaded(request.workdir, "working directory")
@@ -175,8 +175,8 @@ class JobsService(JobsServicer):
 
     def _notes(self, spec: JobSpec, model: ReadModel, job: JobId | None = None) -> Iterator[str]:
         """Tell users what they may not have meant; of a submitted job its partition is known."""
-        known = None if job is None else model.jobs.get(job)
-        home = model.partitions.home(spec.partition if known is None else known.partition)
+        submitted = None if job is None else model.jobs.get(job)
+        home = model.partitions.home(spec.partition if submitted is None else submitted.partition)
         if home.short is not None:
             yield from home.short.doubts(spec)
         yield from notes_on(spec, home.sold(model.catalog))
@@ -196,12 +196,12 @@ class JobsService(JobsServicer):
         The new job is its owner's. A call that is repeated is answered like a submission.
         """
         command = request.command_id or uuid.uuid4().hex
-        known = await asyncio.to_thread(self._archive.submitted, caller().owner, command)
-        if known is None:
+        submitted = await asyncio.to_thread(self._archive.submitted, caller().owner, command)
+        if submitted is None:
             job = (await self._find(request.job, TaskPage(0, 1), to_change=True)).job
             require_owner(job.spec.owner, f"job {job.id}")
-            known = await asyncio.to_thread(self._archive.submitted, job.spec.owner, command)
-        if known is None:
+            submitted = await asyncio.to_thread(self._archive.submitted, job.spec.owner, command)
+        if submitted is None:
             self._pacing.submission(caller().owner, job.spec.text)
             finder = PredecessorFinder(await self._gateway.model(), self._archive, job.spec.owner)
             operator = caller().role is Role.OPERATOR
@@ -212,9 +212,9 @@ class JobsService(JobsServicer):
             assert reply.job is not None
             notes = self._notes(spec, await self._gateway.model(), reply.job)
             return pb.RetryResponse(job_id=reply.job, retry_of=job.id, tasks=spec.size, notes=notes)
-        again = (await self._find(known, TaskPage(0, 1))).job.spec
+        again = (await self._find(submitted, TaskPage(0, 1))).job.spec
         retried = "" if again.retry is None else again.retry.job
-        return pb.RetryResponse(job_id=known, retry_of=retried, tasks=again.size)
+        return pb.RetryResponse(job_id=submitted, retry_of=retried, tasks=again.size)
 
     async def Check(  # noqa: N802
         self,
@@ -390,9 +390,9 @@ class JobsService(JobsServicer):
         job = record.job
         _check_index(job, request.task)
         run = _run_of(record, request)
-        known = next((it for it in record.runs if it.id == run), None)
+        task_run = next((candidate for candidate in record.runs if candidate.id == run), None)
         reader = LogReader(
-            self._gateway, self._sessions, self._store, self._logs, run, record=known
+            self._gateway, self._sessions, self._store, self._logs, run, record=task_run
         )
         attempt, extent = 0, _extent(request, self._clock.now())
         with self._gateway.watch({job.id}) as changes:
@@ -455,7 +455,9 @@ class JobsService(JobsServicer):
     ) -> pb.MissingBlobsResponse:
         """Answer which files a client still has to upload, whatever other users have."""
         own = {reference(caller().owner, digest): digest for digest in request.digests}
-        return pb.MissingBlobsResponse(digests=[own[it] for it in await missing(self._store, own)])
+        return pb.MissingBlobsResponse(
+            digests=[own[blob] for blob in await missing(self._store, own)]
+        )
 
     async def PutBlob(  # noqa: N802
         self,
@@ -513,9 +515,9 @@ def _run_of(record: JobRecord, request: pb.LogsRequest) -> RunId:
     if not request.HasField("replica"):
         won = [run.id for run in runs if run.extra and run.state is RunState.SUCCEEDED]
         return won[0] if won else run_id(record.job.id, request.task)
-    found = run_id(record.job.id, request.task, request.replica)
-    if all(run.id != found for run in runs):
+    name = run_id(record.job.id, request.task, request.replica)
+    if all(run.id != name for run in runs):
         extra = len(runs) - 1
-        known = f"extra runs are numbered 1 to {extra}" if extra > 0 else "it has no extra run"
-        raise NotFound(f"task {request.task} of job {record.job.id} has no run {found}: {known}")
-    return found
+        extras = f"extra runs are numbered 1 to {extra}" if extra > 0 else "it has no extra run"
+        raise NotFound(f"task {request.task} of job {record.job.id} has no run {name}: {extras}")
+    return name

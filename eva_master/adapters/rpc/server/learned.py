@@ -24,9 +24,9 @@ def view(model: ReadModel, voice: Voice | None, now: Millis) -> pb.Learned:
         voice: Owner or tenant that asks; `None` for an operator, who may see all of it.
         now: The time.
     """
-    known = model.learned_tables(voice)
+    tables = model.learned_tables(voice)
     return pb.Learned(
-        standalone=_standalone(model, known.standalone, voice),
+        standalone=_standalone(model, tables.standalone, voice),
         interference=[
             pb.Interference(
                 workload=workload,
@@ -36,7 +36,7 @@ def view(model: ReadModel, voice: Voice | None, now: Millis) -> pb.Learned:
                 **_evidence(evidence),
             )
             for (workload, others, owner), (ppm, evidence) in sorted(
-                known.interference.items(), key=itemgetter(0)
+                tables.interference.items(), key=itemgetter(0)
             )
         ],
         delays=[
@@ -48,7 +48,7 @@ def view(model: ReadModel, voice: Voice | None, now: Millis) -> pb.Learned:
                 measured_ms=estimate.at_ms,
                 owner=owner,
             )
-            for (kind, name, owner), estimate in sorted(known.delays.items(), key=itemgetter(0))
+            for (kind, name, owner), estimate in sorted(tables.delays.items(), key=itemgetter(0))
         ],
         now_ms=now,
         pools=[

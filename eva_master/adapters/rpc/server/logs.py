@@ -147,12 +147,12 @@ class LogReader:
         if (run := self._record) is None:
             return message
         message.instance = dict(run.places).get(attempt, "")
-        past = {one.number: one for one in run.past}
+        past = {earlier.number: earlier for earlier in run.past}
         if attempt in past:
             message.started_ms = past[attempt].started_ms
         elif attempt == run.attempt:
             message.started_ms = run.attempt_started_ms
-        if before := [one for one in run.past if one.number < attempt]:
+        if before := [earlier for earlier in run.past if earlier.number < attempt]:
             message.ended_ms, message.ended = before[-1].ended_ms, before[-1].why
         return message
 

@@ -112,8 +112,8 @@ def jobs(
     and task runs that it names are not in the model.
     """
     missing = [name for name in names if name not in model.jobs]
-    found = archive.records_of_jobs(missing) if missing else {}
-    over = {name: it for name, it in found.items() if it.job.state in TERMINAL_JOB}
+    archived = archive.records_of_jobs(missing) if missing else {}
+    over = {name: record for name, record in archived.items() if record.job.state in TERMINAL_JOB}
     return {
         name: model.record(name, now) if name in model.jobs else over[name]
         for name in names
@@ -125,11 +125,15 @@ def all_instances(
     model: ReadModel, archive: Archive, token: str, limit: int, now: Millis
 ) -> tuple[list[InstanceRecord], str]:
     """A page of all instances ever launched, and the token of the next one; takes time."""
-    found = archive.page_of_instances(decoded(token, InstanceId), limit + 1)
-    names, following = cut(found, limit)
+    page = archive.page_of_instances(decoded(token, InstanceId), limit + 1)
+    names, following = cut(page, limit)
     missing = [name for name in names if name not in model.instances]
     written = archive.records_of_instances(missing) if missing else {}
-    over = {name: it for name, it in written.items() if it.instance.state is InstanceState.GONE}
+    over = {
+        name: record
+        for name, record in written.items()
+        if record.instance.state is InstanceState.GONE
+    }
     records = [
         model.billed(name, now) if name in model.instances else over[name]
         for name in names

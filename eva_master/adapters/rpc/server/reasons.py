@@ -26,14 +26,14 @@ class Machines:
 
 def machines(model: ReadModel) -> Mapping[Family, Machines]:
     """The machines that take tasks, by type."""
-    found: dict[Family, Machines] = {}
+    by_family: dict[Family, Machines] = {}
     for instance in model.live.values():
         if instance.state is InstanceState.READY:
             kind = instance.offering.type
-            known = found.get(kind.family, Machines())
-            gpus = known.gpus + kind.capacity.gpus
-            found[kind.family] = Machines(known.number + 1, gpus)
-    return found
+            counted = by_family.get(kind.family, Machines())
+            gpus = counted.gpus + kind.capacity.gpus
+            by_family[kind.family] = Machines(counted.number + 1, gpus)
+    return by_family
 
 
 def hosts(one: Hosting, runs: Collection[RunId]) -> bool:
@@ -48,15 +48,15 @@ def fleet(record: Round, machines: Mapping[Family, Machines]) -> pb.FleetOutlook
         record: The round.
         machines: The machines that are there now, by type.
     """
-    found = FleetOutlook.of(record.figures)
-    if found is None:
+    outlook = FleetOutlook.of(record.figures)
+    if outlook is None:
         return None
     none = Machines()
     return pb.FleetOutlook(
         round=record.number,
         at_ms=record.at_ms,
-        bound_ms=found.bound_ms,
-        expected_ms=found.end_ms,
+        bound_ms=outlook.bound_ms,
+        expected_ms=outlook.end_ms,
         types=[
             pb.TypeWorth(
                 type=name,
@@ -64,7 +64,7 @@ def fleet(record: Round, machines: Mapping[Family, Machines]) -> pb.FleetOutlook
                 machines=machines.get(Family(name), none).number,
                 gpus=machines.get(Family(name), none).gpus,
             )
-            for name, part in found.worth_ppm
+            for name, part in outlook.worth_ppm
         ],
     )
 

@@ -57,13 +57,13 @@ def archived(archive: Archive, owner: str, reference: str, *page: TaskPage) -> J
     Raises:
         NotFound: There is none.
     """
-    found = archive.job(JobId(reference), *page) or archive.newest_named(owner, reference, *page)
-    if found is None or found.job.state not in TERMINAL_JOB:  # younger than the model
+    record = archive.job(JobId(reference), *page) or archive.newest_named(owner, reference, *page)
+    if record is None or record.job.state not in TERMINAL_JOB:  # younger than the model
         raise NotFound(
             f"there is no job {reference!r}",
             hint="`eva ls --all` shows all jobs; another user's job is named by its id",
         )
-    return found
+    return record
 
 
 def absent(model: ReadModel, reference: str, error: NotFound) -> NotFound:
@@ -71,10 +71,10 @@ def absent(model: ReadModel, reference: str, error: NotFound) -> NotFound:
     others = list(islice(model.active_named(reference), _LISTED + 1))
     if not others:
         return error
-    told = [f"{job.id} ({job.spec.owner})" for job in others[:_LISTED]]
+    jobs = [f"{job.id} ({job.spec.owner})" for job in others[:_LISTED]]
     more = " and more" if len(others) > _LISTED else ""
     return NotFound(
-        f"you have no job {reference!r}; other users have {', '.join(told)}{more}",
+        f"you have no job {reference!r}; other users have {', '.join(jobs)}{more}",
         hint="name another user's job by its id",
     )
 
@@ -116,24 +116,26 @@ class PredecessorFinder:
             for reference in references
             if reference not in coming
         }
-        known = dict(self._known(set(meant.values())))
+        named = dict(self._known(set(meant.values())))
         ids: dict[str, JobId | Several] = {
-            one: job.id if isinstance(job, Job) else job for one, job in known.items()
+            name: job.id if isinstance(job, Job) else job for name, job in named.items()
         }
         if rest := sorted(set(meant.values()) - ids.keys()):
-            for one, (name, end) in self._archive.owned(self._owner, rest).items():
-                ids[one] = name
+            for reference, (name, end) in self._archive.owned(self._owner, rest).items():
+                ids[reference] = name
                 if end is not None:
                     self._ended[name] = end
         return coming | {
-            one: ids[stands_for] for one, stands_for in meant.items() if stands_for in ids
+            reference: ids[stands_for]
+            for reference, stands_for in meant.items()
+            if stands_for in ids
         }
 
     def spec_of(self, job: JobId) -> JobSpec | None:
         """Spec of a job that was found; `None` if it is still to come."""
-        known = self._model.jobs.get(job)
-        if known is not None:
-            return known.spec
+        active = self._model.jobs.get(job)
+        if active is not None:
+            return active.spec
         record = self._archive.job(job, TaskPage(0, 1)) if job else None
         return None if record is None else record.job.spec
 

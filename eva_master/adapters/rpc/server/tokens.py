@@ -58,7 +58,7 @@ class TokensService(TokensServicer):
     ) -> pb.ListTokensResponse:
         """List all tokens, expired and revoked ones included, oldest first."""
         now = self._tokens.now()
-        return pb.ListTokensResponse(tokens=[_message(it, now) for it in self._tokens.all()])
+        return pb.ListTokensResponse(tokens=[_message(token, now) for token in self._tokens.all()])
 
     async def Revoke(  # noqa: N802
         self,

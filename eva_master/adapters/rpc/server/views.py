@@ -61,63 +61,63 @@ def job(model: ReadModel, record: JobRecord, now: Millis, pause: Pause | None = 
         now: The present time.
         pause: Why the control loop stands still; told of jobs that have not ended.
     """
-    known, account = record.job, record.account
+    job, account = record.job, record.account
     whole, outlooks = model.outlooks(record, now)
     runs = zip(record.runs, outlooks, strict=True)
-    others = _others(model, known)
+    others = _others(model, job)
     suspension = _suspended(record)
-    room = _METRICS_BYTES // max(len(record.runs), min(known.spec.size, SMALL_JOB))
+    room = _METRICS_BYTES // max(len(record.runs), min(job.spec.size, SMALL_JOB))
     message = pb.Job(
-        id=known.id,
-        name=known.spec.name,
-        owner=known.spec.owner,
-        tenant=known.spec.tenant,
-        partition=partition_of(model, known.partition),
-        state=_state(known, suspension),
-        reason=known.reason,
-        submitted_ms=known.submitted_ms,
-        started_ms=known.started_ms or 0,
-        finished_ms=known.finished_ms or 0,
+        id=job.id,
+        name=job.spec.name,
+        owner=job.spec.owner,
+        tenant=job.spec.tenant,
+        partition=partition_of(model, job.partition),
+        state=_state(job, suspension),
+        reason=job.reason,
+        submitted_ms=job.submitted_ms,
+        started_ms=job.started_ms or 0,
+        finished_ms=job.finished_ms or 0,
         now_ms=now,
-        exit_code=None if known.exit_code is None else shell_code(known.exit_code),
-        failures=known.failures,
-        tasks=[task(model, known, run, outlook, now) for run, outlook in runs],
-        task_count=known.spec.size,
+        exit_code=None if job.exit_code is None else shell_code(job.exit_code),
+        failures=job.failures,
+        tasks=[task(model, job, run, outlook, now) for run, outlook in runs],
+        task_count=job.spec.size,
         tasks_by_state={state.value: count for state, count in record.states.items()},
         cost_micro_usd=micro_usd(account.charged),
         no_packing_micro_usd=micro_usd(account.alone),
-        priority=known.spec.priority,
+        priority=job.spec.priority,
         handed_priority=0 if record.handed is None else record.handed.priority,
         handed_by="" if record.handed is None else record.handed.by,
         remaining_ms=whole.left_ms,
         remaining_estimated=whole.estimated,
         eta_ms=whole.eta_ms,
-        after=known.spec.depends_on,
-        only_ended=known.spec.only_ended,
-        retry_of="" if known.spec.retry is None else known.spec.retry.job,
-        dag=known.spec.dag,
+        after=job.spec.depends_on,
+        only_ended=job.spec.only_ended,
+        retry_of="" if job.spec.retry is None else job.spec.retry.job,
+        dag=job.spec.dag,
         waits_for=others,
-        unmet="" if known.unmet is None else known.unmet.job,
-        unmet_origin="" if known.unmet is None else known.unmet.origin,
-        pause=None if known.state in TERMINAL_JOB else _pause(pause),
+        unmet="" if job.unmet is None else job.unmet.job,
+        unmet_origin="" if job.unmet is None else job.unmet.origin,
+        pause=None if job.state in TERMINAL_JOB else _pause(pause),
         eta_earliest_ms=whole.earliest_ms,
         eta_latest_ms=whole.latest_ms,
         estimate=estimate_of(whole.estimate),
-        contradicted=contradicted_of(model, known),
+        contradicted=contradicted_of(model, job),
         suspension=_suspension(suspension),
         replicas_micro_usd=micro_usd(account.replicas),
-        buying=buying_of(known, whole, now, model.wall),
-        markets=markets_of(known, account, now),
+        buying=buying_of(job, whole, now, model.wall),
+        markets=markets_of(job, account, now),
     )
-    for one, run in zip(message.tasks, record.runs, strict=True):
-        one.metrics.update(_metrics(run.progress.metrics, room))
-    if known.suspension is not None and known.state is JobState.PENDING:
-        _tell(message, known.suspension.words)
+    for task_message, run in zip(message.tasks, record.runs, strict=True):
+        task_message.metrics.update(_metrics(run.progress.metrics, room))
+    if job.suspension is not None and job.state is JobState.PENDING:
+        _tell(message, job.suspension.words)
     elif others:
         _tell(message, _after(others))
-    elif waits := why_it_waits(known, model.wall):
+    elif waits := why_it_waits(job, model.wall):
         _tell(message, waits)
-    elif known.state not in TERMINAL_JOB:
+    elif job.state not in TERMINAL_JOB:
         message.waiting_for.extend(_why_others_wait(model, record, now))
     return message
 
@@ -125,9 +125,9 @@ def job(model: ReadModel, record: JobRecord, now: Millis, pause: Pause | None = 
 def _tell(message: pb.Job, why: str) -> None:
     """Give all tasks that wait one reason."""
     message.waiting_for.append(why)
-    for one in message.tasks:
-        if one.state == RunState.WAITING.value:
-            one.waiting_for = why
+    for task_message in message.tasks:
+        if task_message.state == RunState.WAITING.value:
+            task_message.waiting_for = why
 
 
 def _why_others_wait(model: ReadModel, record: JobRecord, now: Millis) -> list[str]:
@@ -137,15 +137,15 @@ def _why_others_wait(model: ReadModel, record: JobRecord, now: Millis) -> list[s
         return []
     if limit is not None and record.in_hand >= limit:
         return [f"{limit} tasks have a place, and the job asks for no more at a time (concurrency)"]
-    told = (_waiting_for(model, spec.tasks[run.index], run, now) for run in record.reasons)
-    return list(dict.fromkeys(told))[:_REASONS]
+    explanations = (_waiting_for(model, spec.tasks[run.index], run, now) for run in record.reasons)
+    return list(dict.fromkeys(explanations))[:_REASONS]
 
 
 def _suspended(record: JobRecord) -> Suspension | None:
     """Why a job is suspended as a whole: by a user, or since plans have suspended all its tasks."""
-    known = record.job
-    if known.state not in (JobState.PENDING, JobState.RUNNING) or known.suspension is not None:
-        return known.suspension if known.state not in TERMINAL_JOB else None
+    job = record.job
+    if job.state not in (JobState.PENDING, JobState.RUNNING) or job.suspension is not None:
+        return job.suspension if job.state not in TERMINAL_JOB else None
     return record.suspension
 
 
@@ -250,11 +250,11 @@ def _metrics(metrics: Iterable[tuple[str, float]], room: int) -> dict[str, float
 
 def _waiting_for(model: ReadModel, spec: TaskSpec, run: TaskRun, now: Millis) -> str:
     """Why a task run waits, the cloud's reason included."""
-    told = _refusal(model, spec, run, now)
+    refusal = _refusal(model, spec, run, now)
     if run.suspension is not None and run.state not in TERMINAL_RUN:
         why = run.suspension.words
-        news = told not in ("", why, run.suspension.reason)
-        told = f"{why}; {told}" if news else why
+        news = refusal not in ("", why, run.suspension.reason)
+        refusal = f"{why}; {refusal}" if news else why
     if run.state is RunState.WAITING:
         for extra in range(1, run.replicas + 1):
             other = model.runs.get(run_id(run.job, run.index, extra))
@@ -262,12 +262,12 @@ def _waiting_for(model: ReadModel, spec: TaskSpec, run: TaskRun, now: Millis) ->
                 return f"{other.id} runs in its place"
         if run.target is None and run.job in model.queued:
             places = model.queued[run.job]
-            pools = dict.fromkeys(pool for it in places for pool in it.line.pools)
+            pools = dict.fromkeys(pool for place in places for pool in place.line.pools)
             return _in_line(tuple(pools), run.waiting_for)
         target = None if run.target is None else model.instances[run.target].state
         if target in (None, InstanceState.LAUNCHING):
-            told = _with_trouble(model, told)
-    return told
+            refusal = _with_trouble(model, refusal)
+    return refusal
 
 
 def _in_line(pools: Sequence[str], told: str) -> str:
@@ -301,7 +301,11 @@ def _refusal(model: ReadModel, spec: TaskSpec, run: TaskRun, now: Millis) -> str
     ]
     if not suitable or any(offering.available(now) for offering in suitable):
         return run.waiting_for
-    refused = [it.unavailable_until for it in suitable if it.unavailable_until is not None]
+    refused = [
+        offering.unavailable_until
+        for offering in suitable
+        if offering.unavailable_until is not None
+    ]
     return f"{run.waiting_for}; tried again at {_clock_time(model.wall.of(min(refused)))}"
 
 
@@ -365,7 +369,7 @@ def no_packing_price_per_hour(model: ReadModel) -> int:
 
 def instance(model: ReadModel, record: Instance) -> pb.Instance:
     """An instance with its tasks."""
-    known, kept = record.id in model.live, model.kept.get(record.id)
+    live, kept = record.id in model.live, model.kept.get(record.id)
     offering, reason, drain = record.offering, record.reason, record.drain
     if record.stands:
         reason = model.pool_reasons.get(full_name(record.partition, record.pool), reason)
@@ -382,7 +386,7 @@ def instance(model: ReadModel, record: Instance) -> pb.Instance:
         up_ms=record.up_ms or 0,
         gone_ms=record.gone_ms or 0,
         capacity=resources(offering.type.capacity),
-        used=resources(model.used(record.id) if known else NOTHING),
+        used=resources(model.used(record.id) if live else NOTHING),
         tasks=[run.id for run in model.occupants(record.id)],
         reason=reason,
         connected=model.is_connected(record.id),
@@ -392,7 +396,7 @@ def instance(model: ReadModel, record: Instance) -> pb.Instance:
         confinement=record.confinement,
         partition=partition_of(model, record.partition),
         expected_micro_usd_per_hour=model.expected_price(offering)
-        if known and offering.purchase is Purchase.SPOT
+        if live and offering.purchase is Purchase.SPOT
         else None,
         empty_ms=0 if kept is None else kept.since_ms,
         kept_for="" if kept is None else kept.job or "",
@@ -435,12 +439,12 @@ def tenants(model: ReadModel, rules: TenantRules, now: Millis) -> pb.TenantsResp
     Their micro-dollars and the bill's idle ones add up to those of the bill: each sum of the first
     ones is rounded, and a tenant gets the difference of two.
     """
-    sums, found = bill(model, now), model.of_tenants(now)
-    listed = [*rules.names, *sorted(found.keys() - set(rules.names))]
+    sums, totals = bill(model, now), model.of_tenants(now)
+    listed = [*rules.names, *sorted(totals.keys() - set(rules.names))]
     charged, alone = int(model.cost(now).idle), 0
     messages, limits = [], model.tenant_limits(now)
     for name in listed:
-        of = found.get(name, TenantTotals())
+        of = totals.get(name, TenantTotals())
         before = micro_usd(charged), micro_usd(alone)
         charged, alone = charged + of.charged, alone + of.alone
         messages.append(
@@ -462,12 +466,12 @@ def _limits_of(limits: TenantLimits | None) -> dict[str, Any]:
     """A tenant's limits and use, as fields; empty without limits."""
     if limits is None:
         return {}
-    found: dict[str, Any] = {"use": dict(limits.use)}
+    fields: dict[str, Any] = {"use": dict(limits.use)}
     if limits.quota is not None:
-        found["quota"] = pb.Quota(stated=dict(limits.quota), now=dict(limits.quota_now))
+        fields["quota"] = pb.Quota(stated=dict(limits.quota), now=dict(limits.quota_now))
     if limits.budget is not None:
-        found.update(budget_micro_usd=limits.budget, month_micro_usd=limits.month)
-    return found
+        fields.update(budget_micro_usd=limits.budget, month_micro_usd=limits.month)
+    return fields
 
 
 def cost_shares(model: ReadModel, by: str, now: Millis) -> list[pb.CostShare]:
@@ -484,14 +488,14 @@ def cost_shares(model: ReadModel, by: str, now: Millis) -> list[pb.CostShare]:
         BadRequest: The key is neither.
     """
     if by == "type":
-        found, charged = model.of_types(now), 0
+        totals, charged = model.of_types(now), 0
     elif by == "owner":
-        found, charged = model.of_owners(now), int(model.cost(now).idle)
+        totals, charged = model.of_owners(now), int(model.cost(now).idle)
     else:
         raise BadRequest("costs are told by `type` or by `owner`, not by what was asked for")
     idle = alone = 0
     shares = []
-    for name, of in sorted(found.items(), key=lambda it: (not it[0], -it[1].charged, it[0])):
+    for name, of in sorted(totals.items(), key=lambda it: (not it[0], -it[1].charged, it[0])):
         before = micro_usd(charged), micro_usd(idle), micro_usd(alone)
         charged, idle, alone = charged + of.charged, idle + of.idle, alone + of.alone
         shares.append(
@@ -541,17 +545,17 @@ def plan(foreseen: Foreseen, alone: int) -> pb.PlanResponse:
     places, job = foreseen.places, foreseen.job
     offerings = foreseen.offerings
     kept = set(places.values()) | foreseen.stays
-    kept |= {key for key, it in offerings.items() if it.purchase is Purchase.OWNED}
+    kept |= {key for key, offering in offerings.items() if offering.purchase is Purchase.OWNED}
     before = foreseen.before
     return pb.PlanResponse(
         estimate=None if job is None else estimate_of(job.progress.estimate),
         worth=None if job is None else worth_of(job),
         placements=[_placement(run_order(run)[2], run, foreseen) for run in foreseen.runs],
         price_before_micro_usd_per_hour=sum(
-            it.price for key, it in offerings.items() if isinstance(key, str)
+            offering.price for key, offering in offerings.items() if isinstance(key, str)
         ),
         price_after_micro_usd_per_hour=sum(
-            it.price for key, it in offerings.items() if key in kept
+            offering.price for key, offering in offerings.items() if key in kept
         ),
         alone_micro_usd_per_hour=alone,
         moves=sum(key in places and places[key] != place for key, place in before.items()),
@@ -562,12 +566,14 @@ def plan(foreseen: Foreseen, alone: int) -> pb.PlanResponse:
         ],
         exchanges=map(reasons.exchange, foreseen.reasons.exchanges),
         suspended=[
-            pb.Preempted(task=it.run, instance=before.get(it.run, ""), reason=it.reason)
-            for it in foreseen.suspends
+            pb.Preempted(
+                task=suspend.run, instance=before.get(suspend.run, ""), reason=suspend.reason
+            )
+            for suspend in foreseen.suspends
         ],
         standing=[
             offerings[key].type.name
-            for key in sorted(it for it in foreseen.stays if isinstance(it, int))
+            for key in sorted(member for member in foreseen.stays if isinstance(member, int))
         ],
     )
 

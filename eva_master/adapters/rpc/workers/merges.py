@@ -30,21 +30,23 @@ def fork(order: ForkOrder) -> pb.Fork:
 
 def told(action: TellMerge) -> pb.TellMerge:
     """The next step of a fork."""
-    it = action.round
+    step = action.round
     return pb.TellMerge(
         run_id=action.run,
         attempt=action.attempt,
-        epoch=it.epoch,
-        base_steps=it.steps,
-        quota=it.quota,
-        forks=it.forks,
-        average=it.average,
-        give=it.give,
-        finished=it.finished,
-        parts=[pb.Part(fork=part.fork, steps=part.steps, digest=part.digest) for part in it.parts],
-        alone=it.whole,
-        best=it.best,
-        merge=it.merge,
+        epoch=step.epoch,
+        base_steps=step.steps,
+        quota=step.quota,
+        forks=step.forks,
+        average=step.average,
+        give=step.give,
+        finished=step.finished,
+        parts=[
+            pb.Part(fork=part.fork, steps=part.steps, digest=part.digest) for part in step.parts
+        ],
+        alone=step.whole,
+        best=step.best,
+        merge=step.merge,
     )
 
 
@@ -91,4 +93,6 @@ def _figure(value: float) -> float:
 
 
 def _words(text: str) -> str:
-    return "".join(it if it.isprintable() else "?" for it in text[:_LONGEST_REASON])
+    return "".join(
+        character if character.isprintable() else "?" for character in text[:_LONGEST_REASON]
+    )

@@ -159,7 +159,9 @@ def words(text: str) -> str:
 def _text(text: str) -> str:
     """A message for the user, in lines without control characters, which a database may refuse."""
     cut = text[:_LONGEST_TEXT]
-    return "".join(it if it.isprintable() or it in "\n\t" else "?" for it in cut)
+    return "".join(
+        character if character.isprintable() or character in "\n\t" else "?" for character in cut
+    )
 
 
 def is_run(text: str) -> bool:

@@ -307,7 +307,7 @@ class WorkerSessions(WorkersServicer):
     def _pace(self, instance: InstanceId) -> Pace:
         if len(self._paces) > _MOST_PACES:
             live = self._certificates.is_live
-            self._paces = {it: pace for it, pace in self._paces.items() if live(it)}
+            self._paces = {name: pace for name, pace in self._paces.items() if live(name)}
         pace = self._paces.get(instance)
         if pace is None:
             pace = self._paces[instance] = Pace()
@@ -317,7 +317,11 @@ class WorkerSessions(WorkersServicer):
         if not register.boot:
             return
         # Limits how many different names an agent can report.
-        stages = {it.name: it.ms for it in register.boot[:_MOST_STAGES] if _STAGE.match(it.name)}
+        stages = {
+            stage.name: stage.ms
+            for stage in register.boot[:_MOST_STAGES]
+            if _STAGE.match(stage.name)
+        }
         kind = register.instance_type if _TYPE.fullmatch(register.instance_type) else "unknown"
         log.info("instance booted", instance=instance, type=kind, ms=stages)
         for name, ms in stages.items():

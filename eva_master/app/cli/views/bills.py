@@ -56,15 +56,15 @@ def shares(message: Bill, limit: int | None) -> RenderableType:
     of_types = message.by == "type"
     third = ("IDLE", "SHARE") if of_types else ("ALONE", "SAVED")
     table = Grid(message.by.upper(), "COST", *third, right=("COST", *third))
-    for one in islice(message.shares, limit):
-        alone = one.no_packing_micro_usd
+    for entry in islice(message.shares, limit):
+        alone = entry.no_packing_micro_usd
         table.add_row(
-            plain(one.name or "(others)"),
-            money(one.cost_micro_usd),
-            money(one.idle_micro_usd if of_types else alone),
-            share(one.cost_micro_usd, message.cost_micro_usd)
+            plain(entry.name or "(others)"),
+            money(entry.cost_micro_usd),
+            money(entry.idle_micro_usd if of_types else alone),
+            share(entry.cost_micro_usd, message.cost_micro_usd)
             if of_types
-            else share(alone - one.cost_micro_usd, alone),
+            else share(alone - entry.cost_micro_usd, alone),
         )
     if not of_types:
         table.add_row("idle", money(message.idle_micro_usd), "-", "-", style="dim")
@@ -75,18 +75,18 @@ def _pools(message: Bill) -> RenderableType:
     """How the bill divides by pool, and what spot members would have cost on demand."""
     numbers = ("COST", "IDLE", "SPOT", "ON DEMAND", "SAVED")
     table = Grid("POOL", *numbers, right=numbers)
-    for one in message.pools:
-        saved = one.on_demand_micro_usd - one.spot_micro_usd
-        spot = one.spot_micro_usd + one.unpriced_micro_usd
-        compared = bool(one.on_demand_micro_usd)
-        nothing = "unknown" if one.unpriced_micro_usd else "-"
+    for pool in message.pools:
+        saved = pool.on_demand_micro_usd - pool.spot_micro_usd
+        spot = pool.spot_micro_usd + pool.unpriced_micro_usd
+        compared = bool(pool.on_demand_micro_usd)
+        nothing = "unknown" if pool.unpriced_micro_usd else "-"
         table.add_row(
-            plain(one.pool),
-            money(one.cost_micro_usd),
-            money(one.idle_micro_usd),
+            plain(pool.pool),
+            money(pool.cost_micro_usd),
+            money(pool.idle_micro_usd),
             money(spot) if spot else "-",
-            money(one.on_demand_micro_usd) if compared else nothing,
-            f"{money(saved)} ({share(saved, one.on_demand_micro_usd)})" if compared else nothing,
+            money(pool.on_demand_micro_usd) if compared else nothing,
+            f"{money(saved)} ({share(saved, pool.on_demand_micro_usd)})" if compared else nothing,
         )
     in_pools = sum(pool.cost_micro_usd for pool in message.pools)
     table.add_row(

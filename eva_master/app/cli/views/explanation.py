@@ -112,10 +112,12 @@ def hostings(messages: Iterable[Hosting], *, ended: bool = False) -> Iterator[Re
         messages: The instances.
         ended: Whether they are those of a job that has ended.
     """
-    found = list(messages)
-    for one in found[:_MOST_HOSTINGS]:
-        name = f"{one.instance} ({one.type})" if one.instance else f"a new {one.type}"
-        value, asked = one.value_micro_usd_per_hour, one.price_micro_usd_per_hour
+    listed = list(messages)
+    for hosting in listed[:_MOST_HOSTINGS]:
+        name = (
+            f"{hosting.instance} ({hosting.type})" if hosting.instance else f"a new {hosting.type}"
+        )
+        value, asked = hosting.value_micro_usd_per_hour, hosting.price_micro_usd_per_hour
         gain = value - asked
         verdict = (
             f"saves {_hourly(gain)} against one instance per task"
@@ -124,16 +126,16 @@ def hostings(messages: Iterable[Hosting], *, ended: bool = False) -> Iterator[Re
         )
         if gain < 0:
             verdict = f"{_hourly(-gain)} more than its tasks are worth"
-        yield f"{name}: worth {_hourly(value)}, costs {instance_words.costs(one)}; {verdict}"
-        yield _occupants(one.occupants)
-        for occupant in one.occupants:
+        yield f"{name}: worth {_hourly(value)}, costs {instance_words.costs(hosting)}; {verdict}"
+        yield _occupants(hosting.occupants)
+        for occupant in hosting.occupants:
             if occupant.profiled:
                 runs, is_ = ("ran", "was") if ended else ("runs", "is")
                 yield (
                     f"  {occupant.task} {runs} alone while its standalone throughput {is_} measured"
                 )
-    if len(found) > _MOST_HOSTINGS:
-        yield f"... and {len(found) - _MOST_HOSTINGS:,} more; --json has them all"
+    if len(listed) > _MOST_HOSTINGS:
+        yield f"... and {len(listed) - _MOST_HOSTINGS:,} more; --json has them all"
 
 
 def _occupants(messages: Iterable[Occupant]) -> Grid:
@@ -193,11 +195,13 @@ def _fleet(message: FleetOutlook) -> Iterator[RenderableType]:
 
 def _each(message: FleetOutlook) -> Iterator[tuple[str, float]]:
     """The worth of a GPU of each type relative to the most precious; of a machine without any."""
-    found = [
-        (it.type, it.worth_ppm / (it.gpus or it.machines)) for it in message.types if it.machines
+    worths = [
+        (entry.type, entry.worth_ppm / (entry.gpus or entry.machines))
+        for entry in message.types
+        if entry.machines
     ]
-    most = max((worth for _, worth in found), default=0.0)
-    for name, worth in found:
+    most = max((worth for _, worth in worths), default=0.0)
+    for name, worth in worths:
         if most:
             yield name, worth / most
 
@@ -207,9 +211,9 @@ def _worths(message: FleetOutlook) -> str:
     each = sorted(_each(message), key=lambda it: (-it[1], it[0]))
     if not each:
         return ""
-    told = ", ".join(f"{plain(name)} {worth:.3g}" for name, worth in each[:_MOST_TYPES])
+    words = ", ".join(f"{plain(name)} {worth:.3g}" for name, worth in each[:_MOST_TYPES])
     more = len(each) - _MOST_TYPES
-    return f"worth of a GPU by type: {told}" + (f" and {more} more types" if more > 0 else "")
+    return f"worth of a GPU by type: {words}" + (f" and {more} more types" if more > 0 else "")
 
 
 def _instance(message: Instance) -> Iterator[str]:
@@ -233,16 +237,16 @@ def _pool(message: StandingPool) -> str:
 
 def _dag(message: DagOutlook) -> str:
     """The estimate of a DAG, in a sentence."""
-    told = f"  it is a stage of the DAG {plain(message.label)}, of which {message.ended} of "
-    told += count(message.stages, "stage") + f" {_have(message.ended)} ended"
+    words = f"  it is a stage of the DAG {plain(message.label)}, of which {message.ended} of "
+    words += count(message.stages, "stage") + f" {_have(message.ended)} ended"
     if message.waiting:
-        told += f" and {message.waiting} {'waits' if message.waiting == 1 else 'wait'} for others"
+        words += f" and {message.waiting} {'waits' if message.waiting == 1 else 'wait'} for others"
     if not message.HasField("left_ms"):
-        return f"{told}: nothing is known of how much work is left"
-    told += f": {span(message.left_ms)} of work left by estimate"
+        return f"{words}: nothing is known of how much work is left"
+    words += f": {span(message.left_ms)} of work left by estimate"
     if message.earlier:
-        return f"{told}, from {count(message.earlier, 'earlier DAG')} of this label"
-    return f"{told}, each stage by itself"
+        return f"{words}, from {count(message.earlier, 'earlier DAG')} of this label"
+    return f"{words}, each stage by itself"
 
 
 def _have(number: int) -> str:
@@ -252,8 +256,8 @@ def _have(number: int) -> str:
 def _evidence(message: RunTimeEvidence) -> Iterator[str]:
     """Each source's own estimate of a run time."""
     if message.pilots:
-        told = f"{count(message.pilots, 'finished task')} took {span(message.pilots_ms)}"
-        yield f"    {told}{' each' if message.pilots > 1 else ''}"
+        words = f"{count(message.pilots, 'finished task')} took {span(message.pilots_ms)}"
+        yield f"    {words}{' each' if message.pilots > 1 else ''}"
     if message.feature:
         common = of_feature(message.feature, message.value)
         share = give_or_take(message.spread)
@@ -276,32 +280,34 @@ def _lines(message: Explanation) -> Iterator[str]:
 
 def _line(message: LinePlace) -> str:
     """Where the waiting tasks of a job stand in line, and what they wait for."""
-    told = [f"rank {message.rank}"]
+    parts = [f"rank {message.rank}"]
     if message.before:
         others = f"{plain(message.first)} and {message.before - 1:,} more stand"
-        told.append(f"{others if message.before > 1 else plain(message.first) + ' stands'} before")
+        parts.append(f"{others if message.before > 1 else plain(message.first) + ' stands'} before")
     else:
-        told.append("no job stands before")
+        parts.append("no job stands before")
     if message.HasField("at_most"):
-        told.append(f"at most {count(message.at_most, 'task')} of it")
+        parts.append(f"at most {count(message.at_most, 'task')} of it")
     if message.only:
         more = f" and {message.more_only:,} more" if message.more_only else ""
-        told.append(f"on {plain(', '.join(message.only))}{more} alone")
+        parts.append(f"on {plain(', '.join(message.only))}{more} alone")
     pools = f"pool{'' if len(message.pools) == 1 else 's'} {plain(', '.join(message.pools))}"
-    return f"  in line for room that becomes free in {pools}: {'; '.join(told)}"
+    return f"  in line for room that becomes free in {pools}: {'; '.join(parts)}"
 
 
 def _ahead(message: LinePlace, now_ms: int) -> str:
     """When the next task of a job starts at the latest, and the work that goes before it."""
     before = count(message.tasks_before, "waiting task") if message.tasks_before else "nobody"
-    told = f"{before} before it"
+    words = f"{before} before it"
     if not message.HasField("latest_start_ms"):
         work = f", {span(message.work_ms)} of estimated work" if message.work_ms else ""
-        return f"    no bound on when its next task starts: {plain(message.no_bound)}; {told}{work}"
+        return (
+            f"    no bound on when its next task starts: {plain(message.no_bound)}; {words}{work}"
+        )
     unless = ", unless others go first" if message.others_first else ""
     return (
         f"    its next task starts in {span(message.latest_start_ms - now_ms)} at the latest"
-        f"{unless}: {told}, {span(message.work_ms)} of estimated work with what runs, on "
+        f"{unless}: {words}, {span(message.work_ms)} of estimated work with what runs, on "
         f"{count(message.slots, 'slot')} that no cloud takes back"
     )
 
@@ -334,28 +340,28 @@ def _job(explanation: Explanation) -> Iterator[str]:
 
 def _tasks(message: Job, hosted: Iterable[Hosting], now_ms: int) -> Iterator[str]:
     """Reasons of waiting tasks, and how tasks without a kept reason came to their places."""
-    known = {occupant.task for one in hosted for occupant in one.occupants}
+    hosted_tasks = {occupant.task for hosting in hosted for occupant in hosting.occupants}
     alike: dict[str, list[str]] = {}
     for task in message.tasks:
         name = f"{message.id}/{number(task)}"
         if task.HasField("suspension") and not message.HasField("suspension"):
-            told = _suspended(task.suspension, message.id, now_ms)
-            alike.setdefault(f"was {told}", []).append(name)
+            words = _suspended(task.suspension, message.id, now_ms)
+            alike.setdefault(f"was {words}", []).append(name)
         if message.HasField("suspension") and task.waiting_for == message.suspension.reason:
             continue
-        if told := _task(task, known=name in known):
-            alike.setdefault(told, []).append(name)
-    for told, names in alike.items():
+        if words := _task(task, known=name in hosted_tasks):
+            alike.setdefault(words, []).append(name)
+    for words, names in alike.items():
         others = f", and {count(len(names) - 1, 'other')} alike," if len(names) > 1 else ""
-        yield f"  {names[0]}{others} {told}"
+        yield f"  {names[0]}{others} {words}"
 
 
 def _task(task: Task, *, known: bool) -> str:
     """Words after a task's name; `known` if reasons of its place are told elsewhere."""
     if task.replica:
         place = f" on {task.instance}" if task.instance else ""
-        told = f"is an extra run and {is_in(task.state)}{place}"
-        return f"{told}: {plain(task.why)}" if task.why else told
+        words = f"is an extra run and {is_in(task.state)}{place}"
+        return f"{words}: {plain(task.why)}" if task.why else words
     if task.why:
         return f"{is_in(task.state)}: {plain(task.why)}"
     if task.waiting_for.startswith("rests: "):
@@ -378,8 +384,8 @@ def _suspended(message: Suspension, job: str, now_ms: int) -> str:
         "policy": "it goes on by itself when the policy gives it a place again",
         "priority": "it goes on by itself once there is room for both",
     }
-    told = f"{plain(message.reason)}, {ago(message.since_ms, now_ms)}"
-    return f"{told}; {goes_on[message.by]}" if message.by in goes_on else told
+    words = f"{plain(message.reason)}, {ago(message.since_ms, now_ms)}"
+    return f"{words}; {goes_on[message.by]}" if message.by in goes_on else words
 
 
 def _weighing(message: Weighing) -> Iterator[RenderableType]:
@@ -555,7 +561,7 @@ def hosting_shape(message: Hosting) -> dict[str, Any]:
 def exchange_shape(message: Exchange) -> dict[str, Any]:
     """An exchange, a set of moves that depend on each other."""
     return {
-        "moves": [_move_shape(one) for one in message.moves],
+        "moves": [_move_shape(move) for move in message.moves],
         **shapes.hourly("saved", message.saved_micro_usd_per_hour),
         **shapes.money("cost", message.cost_micro_usd),
         "break_even_ms": message.break_even_ms if message.HasField("break_even_ms") else None,

@@ -85,8 +85,8 @@ class Grid:
         head = self._across(console, names, layout, "bold", space)
         foot: list[Text] = []
         if hidden := [self._names[column] for column in layout.hidden]:
-            told = f"not shown at this width: {', '.join(hidden)}; --json has them"
-            foot = list(Text(told, style="dim").wrap(console, width))
+            words = f"not shown at this width: {', '.join(hidden)}; --json has them"
+            foot = list(Text(words, style="dim").wrap(console, width))
         return Drawn(list(head), rows, [_as_is(line) for line in foot])
 
     def _layout(self, width: int) -> _Layout:

@@ -26,15 +26,15 @@ def costs(message: Hosting) -> str:
 
 def billed(message: Hosting) -> int:
     """Price billed for an instance, in micro-dollars per hour."""
-    known = message.HasField("billed_micro_usd_per_hour")
-    return message.billed_micro_usd_per_hour if known else message.price_micro_usd_per_hour
+    stated = message.HasField("billed_micro_usd_per_hour")
+    return message.billed_micro_usd_per_hour if stated else message.price_micro_usd_per_hour
 
 
 def expected(instance: Instance) -> str:
     """Price that plans take an instance to have."""
-    known = instance.HasField("expected_micro_usd_per_hour")
+    stated = instance.HasField("expected_micro_usd_per_hour")
     return price(
-        instance.expected_micro_usd_per_hour if known else instance.price_micro_usd_per_hour
+        instance.expected_micro_usd_per_hour if stated else instance.price_micro_usd_per_hour
     )
 
 
@@ -53,13 +53,13 @@ def note(instance: Instance, now_ms: int) -> str:
         instance: Which.
         now_ms: The master's time.
     """
-    there = instance.state in ("launching", "up", "ready")
+    present = instance.state in ("launching", "up", "ready")
     if instance.state == "ready" and not instance.connected:
         return "its worker is away"
-    if instance.draining and there:
+    if instance.draining and present:
         moves = "; its tasks move elsewhere" if instance.drain_moves else ""
         return f"draining: {plain(instance.draining)}{moves}"
-    if instance.kept_until_ms and there:
+    if instance.kept_until_ms and present:
         whom = f"for {plain(instance.kept_for)}" if instance.kept_for else "until the next plan"
         return f"empty, kept {whom}, for {span(instance.kept_until_ms - now_ms)} more at most"
     return plain(instance.reason)

@@ -29,8 +29,8 @@ def foremost(message: Job) -> list[Task]:
     """One run of each task: that which has succeeded, else the one that has got furthest."""
     best: dict[int, Task] = {}
     for task in message.tasks:
-        known = best.get(task.index)
-        if known is None or _got(task) > _got(known):
+        furthest = best.get(task.index)
+        if furthest is None or _got(task) > _got(furthest):
             best[task.index] = task
     return list(best.values())
 
@@ -52,8 +52,8 @@ def in_words(job: Job) -> str:
 
 def why_waiting(job: Job) -> str:
     """Why tasks wait, empty if none does or nobody knows."""
-    told = next((task.waiting_for for task in job.tasks if task.waiting_for), "")
-    return told or next(iter(job.waiting_for), "")
+    reason = next((task.waiting_for for task in job.tasks if task.waiting_for), "")
+    return reason or next(iter(job.waiting_for), "")
 
 
 def is_over(job: Job, task: Task) -> bool:

@@ -51,8 +51,8 @@ def borrowing_shape(message: Borrowing) -> dict[str, Any]:
 def worth(message: JobWorth) -> str:
     """The worth of a job when it is done, in a sentence."""
     if message.HasField("done_micro_usd"):
-        told = f"{money(message.done_micro_usd)} if it is done in {span(message.length_ms)}"
+        words = f"{money(message.done_micro_usd)} if it is done in {span(message.length_ms)}"
     else:
-        told = f"{money(message.at_once_micro_usd)} if it were done at once"
+        words = f"{money(message.at_once_micro_usd)} if it were done at once"
     lost = message.loss_micro_usd_per_hour
-    return f"worth: {told}" + (f"; waiting loses {price(lost)}" if lost else "")
+    return f"worth: {words}" + (f"; waiting loses {price(lost)}" if lost else "")

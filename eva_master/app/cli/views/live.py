@@ -162,6 +162,6 @@ def _fitted(drawn: Drawn, part: _Part, length: int | None) -> Iterator[Text]:
     yield from drawn.head
     for row in shown:
         yield from row
-    if left := part.rows - len(shown):
-        yield Text(f"... and {left:,} more {part.thing}{'' if left == 1 else 's'}")
+    if more := part.rows - len(shown):
+        yield Text(f"... and {more:,} more {part.thing}{'' if more == 1 else 's'}")
     yield from drawn.foot

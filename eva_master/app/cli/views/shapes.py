@@ -86,7 +86,7 @@ def job(message: Job) -> Shape:
         "task_count": job_tasks.number(message),
         "tasks_by_state": dict(job_tasks.counted(message)),
         "waiting_for": list(message.waiting_for),
-        "tasks": [task(one) for one in message.tasks],
+        "tasks": [task(task_message) for task_message in message.tasks],
     }
 
 
@@ -138,13 +138,13 @@ def _estimate(message: Job | PlanResponse) -> Shape | None:
     """How long the job's longest task runs alone."""
     if not message.HasField("estimate"):
         return None
-    known = message.estimate
+    estimate = message.estimate
     return {
-        "mean_ms": known.mean_ms or None,
-        "least_ms": known.least_ms,
-        "most_ms": known.most_ms,
-        "source": known.source,
-        "tasks": known.tasks,
+        "mean_ms": estimate.mean_ms or None,
+        "least_ms": estimate.least_ms,
+        "most_ms": estimate.most_ms,
+        "source": estimate.source,
+        "tasks": estimate.tasks,
     }
 
 
@@ -152,11 +152,11 @@ def _contradicted(message: Job) -> Shape | None:
     """Why the job's stated duration is not believed."""
     if not message.HasField("contradicted"):
         return None
-    found = message.contradicted
+    contradiction = message.contradicted
     return {
-        "workload": found.workload,
-        "stated_ms": found.stated_ms,
-        "took_ms": list(found.took_ms),
+        "workload": contradiction.workload,
+        "stated_ms": contradiction.stated_ms,
+        "took_ms": list(contradiction.took_ms),
     }
 
 
@@ -164,14 +164,14 @@ def _buying(message: Job) -> Shape | None:
     """The purchases allowed for a job, and when it is due."""
     if not message.HasField("buying"):
         return None
-    told = message.buying
+    buying = message.buying
     return {
-        "what": told.what,
-        "since_ms": told.since_ms or None,
-        "until_ms": told.until_ms if told.HasField("until_ms") else None,
-        "due_ms": told.due_ms if told.HasField("due_ms") else None,
-        "fails": told.fails,
-        "late_chance": told.late_ppm / MILLION if told.HasField("late_ppm") else None,
+        "what": buying.what,
+        "since_ms": buying.since_ms or None,
+        "until_ms": buying.until_ms if buying.HasField("until_ms") else None,
+        "due_ms": buying.due_ms if buying.HasField("due_ms") else None,
+        "fails": buying.fails,
+        "late_chance": buying.late_ppm / MILLION if buying.HasField("late_ppm") else None,
     }
 
 
@@ -179,14 +179,14 @@ def _markets(message: Job) -> Shape | None:
     """Where it has run, and what that cost."""
     if not message.HasField("markets"):
         return None
-    told = message.markets
+    markets = message.markets
     return {
-        **money("spot", told.spot_micro_usd),
-        **money("listed", told.listed_micro_usd),
-        "spot_ms": told.spot_ms,
-        "other_ms": told.other_ms,
-        "waiting_ms": told.waiting_ms,
-        "interruptions": told.interruptions,
+        **money("spot", markets.spot_micro_usd),
+        **money("listed", markets.listed_micro_usd),
+        "spot_ms": markets.spot_ms,
+        "other_ms": markets.other_ms,
+        "waiting_ms": markets.waiting_ms,
+        "interruptions": markets.interruptions,
     }
 
 
@@ -194,12 +194,12 @@ def _suspension(message: Job | Task) -> Shape | None:
     """Why a job or a task is suspended."""
     if not message.HasField("suspension"):
         return None
-    told = message.suspension
+    suspension = message.suspension
     return {
-        "by": told.by,
-        "since_ms": told.since_ms,
-        "reason": told.reason,
-        "job": told.job or None,
+        "by": suspension.by,
+        "since_ms": suspension.since_ms,
+        "reason": suspension.reason,
+        "job": suspension.job or None,
     }
 
 
@@ -230,7 +230,7 @@ def cluster(message: ClusterState) -> Shape:
         "shared_limits": [
             shared_limits.shape(shared_limit) for shared_limit in message.shared_limits
         ],
-        "instances": [instance(one) for one in message.instances],
+        "instances": [instance(instance_message) for instance_message in message.instances],
     }
 
 
@@ -286,8 +286,8 @@ def bill(message: Bill) -> Shape:
     """The costs of the cluster, with the jobs and instances that the bill lists."""
     return {
         **bill_sums(message),
-        "jobs": [job_cost(one) for one in message.jobs],
-        "instances": [instance_cost(one) for one in message.instances],
+        "jobs": [job_cost(entry) for entry in message.jobs],
+        "instances": [instance_cost(entry) for entry in message.instances],
     }
 
 
@@ -362,8 +362,12 @@ def plan(message: PlanResponse) -> Shape:
         "moves": message.moves,
         "standing": list(message.standing),
         "suspended": [
-            {"task": one.task, "instance": one.instance or None, "reason": one.reason}
-            for one in message.suspended
+            {
+                "task": suspended.task,
+                "instance": suspended.instance or None,
+                "reason": suspended.reason,
+            }
+            for suspended in message.suspended
         ],
         **hourly("price_before", message.price_before_micro_usd_per_hour),
         **hourly("price_after", message.price_after_micro_usd_per_hour),
@@ -375,13 +379,13 @@ def plan(message: PlanResponse) -> Shape:
 
 
 def _worth(message: JobWorth) -> Shape:
-    known = message.HasField("done_micro_usd")
-    done = message.done_micro_usd if known else None
+    bounded = message.HasField("done_micro_usd")
+    done = message.done_micro_usd if bounded else None
     return {
         **money("at_once", message.at_once_micro_usd),
         "done_usd": None if done is None else done / MILLION,
         "done_micro_usd": done,
-        "length_ms": message.length_ms if known else None,
+        "length_ms": message.length_ms if bounded else None,
         **hourly("loss", message.loss_micro_usd_per_hour),
     }
 

@@ -28,9 +28,9 @@ def _used(limit: SharedLimit) -> str:
 def _waiting(limit: SharedLimit) -> str:
     if not limit.waiting:
         return ""
-    told = ", ".join(_job(job) for job in limit.waiting[:_JOBS_TOLD])
+    names = ", ".join(_job(job) for job in limit.waiting[:_JOBS_TOLD])
     rest = len(limit.waiting) + limit.more - _JOBS_TOLD
-    return f"; next: {told}" + (f" and {rest:,} more" if rest > 0 else "")
+    return f"; next: {names}" + (f" and {rest:,} more" if rest > 0 else "")
 
 
 def _job(job: QueuedJob) -> str:

@@ -59,8 +59,8 @@ def state(name: str) -> Text:
 def jobs(messages: Iterable[Job], now: int) -> RenderableType:
     """A table with one row per job, and why nothing goes on if that is so."""
     messages = list(messages)
-    tenants = any(one.tenant not in ("", DEFAULT_TENANT) for one in messages)
-    parts = any(one.partition for one in messages)
+    tenants = any(message.tenant not in ("", DEFAULT_TENANT) for message in messages)
+    parts = any(message.partition for message in messages)
     one_owner = len({message.owner for message in messages}) <= 1
     table = Grid(
         *("JOB", "OWNER", *(("TENANT",) if tenants else ()), *(("PARTITION",) if parts else ())),
@@ -72,23 +72,23 @@ def jobs(messages: Iterable[Job], now: int) -> RenderableType:
             *("TASKS", "ALONE", "WHERE", "AGE", "TENANT", "PARTITION", "PROGRESS", "ETA", "OWNER"),
         ),
     )
-    for one in messages:
+    for message in messages:
         table.add_row(
-            one.id,
-            plain(one.owner),
-            *((plain(one.tenant),) if tenants else ()),
-            *((plain(one.partition),) if parts else ()),
-            state(one.state),
-            f"{job_tasks.counted(one).get('running', 0)}/{job_tasks.number(one)}",
-            _where(one.tasks),
-            _progress(one),
-            eta(one, now),
-            money(one.cost_micro_usd),
-            money(one.no_packing_micro_usd),
-            span(now - one.submitted_ms),
-            plain(one.reason or _waiting(one)),
+            message.id,
+            plain(message.owner),
+            *((plain(message.tenant),) if tenants else ()),
+            *((plain(message.partition),) if parts else ()),
+            state(message.state),
+            f"{job_tasks.counted(message).get('running', 0)}/{job_tasks.number(message)}",
+            _where(message.tasks),
+            _progress(message),
+            eta(message, now),
+            money(message.cost_micro_usd),
+            money(message.no_packing_micro_usd),
+            span(now - message.submitted_ms),
+            plain(message.reason or _waiting(message)),
         )
-    paused = next((one for one in messages if one.HasField("pause")), None)
+    paused = next((message for message in messages if message.HasField("pause")), None)
     return table if paused is None else Group(table, Text(), pause(paused, now))
 
 
@@ -120,15 +120,15 @@ def job(message: Job, now: int) -> RenderableType:
         rows.append(("retry of", message.retry_of))
     if message.after:
         ended = set(message.only_ended)
-        names = [f"{one} (ended)" if one in ended else one for one in message.after]
+        names = [f"{name} (ended)" if name in ended else name for name in message.after]
         rows.append(("after", plain(_some(names))))
     if message.waits_for:
         rows.append(("waits for", plain(_some(message.waits_for))))
     if message.reason:
         rows.append(("reason", plain(message.reason)))
     if message.HasField("suspension"):
-        told = message.suspension
-        rows.append(("suspended", f"{ago(told.since_ms, now)}: {plain(told.reason)}"))
+        suspension = message.suspension
+        rows.append(("suspended", f"{ago(suspension.since_ms, now)}: {plain(suspension.reason)}"))
     if message.HasField("pause"):
         rows.append(("paused", pause(message, now)))
     if message.finished_ms:
@@ -223,10 +223,10 @@ def _cost(message: Job) -> str:
 
 def pause(message: Job | ClusterState, now: int) -> Text:
     """Since when the master stands still, why, and what to do about it."""
-    told = message.pause
+    standstill = message.pause
     return Text(
-        f"the master stands still since {ago(told.since_ms, now)}, and tasks run on: "
-        f"{plain(told.reason)}; {plain(told.hint)}",
+        f"the master stands still since {ago(standstill.since_ms, now)}, and tasks run on: "
+        f"{plain(standstill.reason)}; {plain(standstill.hint)}",
         style="red",
     )
 
@@ -296,44 +296,46 @@ def _buying(message: Job, now: int) -> Iterator[tuple[str, str]]:
     """When a job is due, how that compares with its end, and what is bought until then."""
     if not message.HasField("buying"):
         return
-    told = message.buying
-    if told.HasField("due_ms"):
+    buying = message.buying
+    if buying.HasField("due_ms"):
         end = message.finished_ms or (message.eta_ms if message.HasField("eta_ms") else 0)
         ended = bool(message.finished_ms)
-        away = told.due_ms - now
-        due = f"in {span(away)}" if away >= 0 else ago(told.due_ms, now)
-        margin = told.due_ms - end
+        away = buying.due_ms - now
+        due = f"in {span(away)}" if away >= 0 else ago(buying.due_ms, now)
+        margin = buying.due_ms - end
         kept = "" if not end else f", {span(abs(margin))} {'to spare' if margin >= 0 else 'late'}"
         yield "deadline", (f"{'kept' if margin >= 0 else 'missed'}{kept}" if ended else due + kept)
     if message.finished_ms:
         return
-    if told.what == "spot":
-        until = f", for {span(told.until_ms - now)} at most" if told.HasField("until_ms") else ""
+    if buying.what == "spot":
+        until = (
+            f", for {span(buying.until_ms - now)} at most" if buying.HasField("until_ms") else ""
+        )
         yield "waits", f"for a spot instance{until}"
-    elif told.what in _KEPT:
-        yield "kept", f"{_KEPT[told.what]}, {ago(told.since_ms, now)}"
-    if told.late_ppm:
-        yield "late", f"with a chance of {share(told.late_ppm, MILLION)}"
+    elif buying.what in _KEPT:
+        yield "kept", f"{_KEPT[buying.what]}, {ago(buying.since_ms, now)}"
+    if buying.late_ppm:
+        yield "late", f"with a chance of {share(buying.late_ppm, MILLION)}"
 
 
 def _markets(message: Job) -> Iterator[tuple[str, str]]:
     """Where a job has run, and what that cost and saved."""
     if not message.HasField("markets"):
         return
-    told = message.markets
+    markets = message.markets
     parts = []
-    if told.spot_ms or told.spot_micro_usd:
-        saved = money(told.listed_micro_usd - told.spot_micro_usd)
+    if markets.spot_ms or markets.spot_micro_usd:
+        saved = money(markets.listed_micro_usd - markets.spot_micro_usd)
         parts.append(
-            f"{span(told.spot_ms)} on spot instances for {money(told.spot_micro_usd)}, "
+            f"{span(markets.spot_ms)} on spot instances for {money(markets.spot_micro_usd)}, "
             f"{saved} less than on demand"
         )
-    if told.other_ms:
-        parts.append(f"{span(told.other_ms)} on others")
-    if told.waiting_ms:
-        parts.append(f"{span(told.waiting_ms)} waiting")
-    if told.interruptions:
-        parts.append(count(told.interruptions, "interruption"))
+    if markets.other_ms:
+        parts.append(f"{span(markets.other_ms)} on others")
+    if markets.waiting_ms:
+        parts.append(f"{span(markets.waiting_ms)} waiting")
+    if markets.interruptions:
+        parts.append(count(markets.interruptions, "interruption"))
     if parts:
         yield "so far", "; ".join(parts)
 
@@ -342,13 +344,13 @@ def run_time(message: Job) -> list[tuple[str, str]]:
     """How long a job's longest task runs, where that is estimated, with a label for each line."""
     lines = []
     if message.HasField("contradicted"):
-        found = message.contradicted
-        took = ", ".join(map(span, found.took_ms))
+        contradiction = message.contradicted
+        took = ", ".join(map(span, contradiction.took_ms))
         lines.append(
             (
                 "duration",
-                f"{span(found.stated_ms)} is stated and not believed: the last tasks of workload "
-                f"{found.workload} took {took}; correct it in the job file",
+                f"{span(contradiction.stated_ms)} is stated and not believed: the last tasks of "
+                f"workload {contradiction.workload} took {took}; correct it in the job file",
             )
         )
     if message.HasField("estimate") and message.estimate.source != "stated":
@@ -375,10 +377,10 @@ def eta(message: Job | Task, now: int) -> str:
     """
     about = "~" if message.remaining_estimated else ""
     if message.HasField("eta_ms"):
-        told = f"{about}{span(message.eta_ms - now)}"
+        words = f"{about}{span(message.eta_ms - now)}"
         if not message.HasField("eta_latest_ms"):
-            return told
-        return f"{told} ±{span((message.eta_latest_ms - message.eta_earliest_ms) // 2)}"
+            return words
+        return f"{words} ±{span((message.eta_latest_ms - message.eta_earliest_ms) // 2)}"
     return f"({about}{span(message.remaining_ms)})" if message.HasField("remaining_ms") else "-"
 
 
@@ -427,10 +429,10 @@ def nodes(
     """
     listed, away = list(instances), list(absent)
     # Most clusters have no pools, and are not divided.
-    pooled = any(one.pool for one in listed)
-    parts = any(one.partition for one in listed) or any(node.partition for node in away)
+    pooled = any(instance.pool for instance in listed)
+    parts = any(instance.partition for instance in listed) or any(node.partition for node in away)
     # A spot instance costs more than is billed: interruptions lose work.
-    spot = any(one.HasField("expected_micro_usd_per_hour") for one in listed)
+    spot = any(instance.HasField("expected_micro_usd_per_hour") for instance in listed)
     table = Grid(
         *("NODE", "TYPE", *(["PARTITION"] if parts else []), "STATE"),
         *(["POOL"] if pooled else []),
@@ -448,30 +450,30 @@ def nodes(
         notes=("TASKS", "NOTE"),
         drop=("GPUS", "MEMORY", "UPTIME", "PARTITION", "POOL", "CPUS"),
     )
-    for one in listed:
-        used, room = one.used, one.capacity
+    for instance in listed:
+        used, room = instance.used, instance.capacity
         table.add_row(
-            one.id,
-            one.type if one.purchase != "spot" else f"{one.type} (spot)",
-            *([plain(one.partition)] if parts else []),
-            state(one.state),
-            *([plain(one.pool) or "-"] if pooled else []),
-            price(one.price_micro_usd_per_hour),
-            *([instance_words.expected(one)] if spot else []),
-            uptime(one, message.now_ms),
+            instance.id,
+            instance.type if instance.purchase != "spot" else f"{instance.type} (spot)",
+            *([plain(instance.partition)] if parts else []),
+            state(instance.state),
+            *([plain(instance.pool) or "-"] if pooled else []),
+            price(instance.price_micro_usd_per_hour),
+            *([instance_words.expected(instance)] if spot else []),
+            uptime(instance, message.now_ms),
             f"{used.milli_cpus / 1000:g}/{room.milli_cpus / 1000:g}",
             f"{used.gpus}/{room.gpus}",
             f"{used.memory_mib / 1024:.3g}/{room.memory_mib / 1024:.3g} GiB",
-            ", ".join(one.tasks) or "-",
-            instance_words.note(one, message.now_ms),
+            ", ".join(instance.tasks) or "-",
+            instance_words.note(instance, message.now_ms),
         )
     for node in away:
         table.add_row(*_away(node, parts=parts, pooled=pooled, spot=spot))
-    told = [pause(message, message.now_ms), Text()] if message.HasField("pause") else []
+    pause_lines = [pause(message, message.now_ms), Text()] if message.HasField("pause") else []
     return Group(
         table,
         Text(),
-        *told,
+        *pause_lines,
         *(["PRICE is billed; EXPECTED has expected interruptions in it"] if spot else []),
         f"{price(message.price_micro_usd_per_hour)} now; one instance per task would be "
         f"{price(message.no_packing_micro_usd_per_hour)}",
@@ -504,27 +506,32 @@ def uptime(instance: Instance, now: int) -> str:
 def plan(message: PlanResponse) -> RenderableType:
     """The preview of a job's plan as text."""
     table = Grid("TASK", "WHERE", "BESIDE", "NOTE", notes=("BESIDE", "NOTE"))
-    for one in message.placements:
-        if not one.instance_type:
+    for placement in message.placements:
+        if not placement.instance_type:
             place = "waits"
-        elif one.instance:
-            place = f"{one.instance} ({one.instance_type})"
+        elif placement.instance:
+            place = f"{placement.instance} ({placement.instance_type})"
         else:
-            place = f"a new {one.instance_type}"
-        table.add_row(str(one.task), place, ", ".join(one.beside) or "-", plain(one.waiting_for))
+            place = f"a new {placement.instance_type}"
+        table.add_row(
+            str(placement.task),
+            place,
+            ", ".join(placement.beside) or "-",
+            plain(placement.waiting_for),
+        )
     preempted = [
-        Text(f"{one.task} on {one.instance} would be suspended: it {plain(one.reason)}")
-        for one in message.suspended
+        Text(f"{task.task} on {task.instance} would be suspended: it {plain(task.reason)}")
+        for task in message.suspended
     ]
     more = message.price_after_micro_usd_per_hour - message.price_before_micro_usd_per_hour
-    known = message.estimate
-    told = message.HasField("estimate") and known.source != "stated"
+    estimate = message.estimate
+    by_estimate = message.HasField("estimate") and estimate.source != "stated"
     return Group(
         table,
         Text(),
         *preempted,
         *instance_words.standing(message.standing),
-        *([f"run time: {estimated(known)}"] if told else []),
+        *([f"run time: {estimated(estimate)}"] if by_estimate else []),
         *([lending.worth(message.worth)] if message.HasField("worth") else []),
         f"the cluster would go from {price(message.price_before_micro_usd_per_hour)} to "
         f"{price(message.price_after_micro_usd_per_hour)} ({'+' if more >= 0 else '-'}"

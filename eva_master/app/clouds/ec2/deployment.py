@@ -202,9 +202,9 @@ class Deployment:
             self._clients("ec2").start_instances(InstanceIds=[master])
 
     def _packed(self, file: Path, had: Mapping[str, str]) -> bytes:
-        known = {**had, **self._parameters}
-        by_zone = yaml.safe_load(known.get("SubnetsByZone") or "{}")
-        zones = list(by_zone) or [known["Zone"], known["SecondZone"]]
+        parameters = {**had, **self._parameters}
+        by_zone = yaml.safe_load(parameters.get("SubnetsByZone") or "{}")
+        zones = list(by_zone) or [parameters["Zone"], parameters["SecondZone"]]
         return own_settings.packed(file, self._account.region, zones)
 
     def _image(self, had: Mapping[str, str], asked: str) -> str:
@@ -214,8 +214,8 @@ class Deployment:
         named = _AMAZON_LINUX if asked in ("", NEWEST_IMAGE) else asked.removeprefix("ssm:")
         try:
             if named.startswith("/"):
-                found = self._clients("ssm").get_parameter(Name=named)
-                named = found["Parameter"]["Value"]
+                parameter = self._clients("ssm").get_parameter(Name=named)
+                named = parameter["Parameter"]["Value"]
             # Before a master that runs gives way to it.
             (image,) = self._clients("ec2").describe_images(ImageIds=[named])["Images"]
         except (BotoCoreError, ClientError, ValueError) as error:
@@ -240,13 +240,13 @@ class Deployment:
                 subnets = ec2.describe_subnets(SubnetIds=ids)["Subnets"]
                 zone = {subnet["SubnetId"]: subnet["AvailabilityZone"] for subnet in subnets}
                 return {"Zone": zone[ids[0]], "SecondZone": zone[ids[1]]}
-            found = ec2.describe_availability_zones()["AvailabilityZones"]
+            zones = ec2.describe_availability_zones()["AvailabilityZones"]
         except (BotoCoreError, ClientError) as error:
             raise CloudError(f"EC2: {error}") from error
         names = sorted(
-            it["ZoneName"]
-            for it in found
-            if it.get("State") == "available" and it.get("ZoneType", _ORDINARY) == _ORDINARY
+            zone["ZoneName"]
+            for zone in zones
+            if zone.get("State") == "available" and zone.get("ZoneType", _ORDINARY) == _ORDINARY
         )
         if len(names) < 2:
             raise InvalidConfig(
@@ -265,8 +265,8 @@ class Deployment:
             CloudError: The master has not stored them within a quarter of an hour.
         """
         told("Waiting for the master to start")
-        known = {**self.stack.parameters(), **self._parameters}
-        answer = self._await_master([known["MasterBundle"], known.get("Settings", "")])
+        parameters = {**self.stack.parameters(), **self._parameters}
+        answer = self._await_master([parameters["MasterBundle"], parameters.get("Settings", "")])
         ca_file = target.with_suffix(".pem")
         target.parent.mkdir(parents=True, exist_ok=True)
         write_file(ca_file, answer["ca"].encode(), mode=0o600)
@@ -297,12 +297,12 @@ class Deployment:
         deadline = time.monotonic() + _CLIENT_WAIT_S
         while True:
             try:
-                found = self._clients("ssm").get_parameter(Name=name, WithDecryption=True)
+                parameter = self._clients("ssm").get_parameter(Name=name, WithDecryption=True)
             except ClientError as error:
                 if error.response["Error"]["Code"] != "ParameterNotFound":
                     raise CloudError(f"SSM: {error}") from error
             else:
-                said: dict[str, Any] = json.loads(found["Parameter"]["Value"])
+                said: dict[str, Any] = json.loads(parameter["Parameter"]["Value"])
                 if said.get("made_of") == made_of:
                     return said
             if time.monotonic() > deadline:

@@ -91,11 +91,11 @@ def combined(generated: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, 
 
     So ``bundles: {}`` stands for images that have the worker.
     """
-    found = merged(generated, own)
+    settings = merged(generated, own)
     bundles = (own.get("ec2") or {}).get("bundles")
     if bundles == {}:
-        found["ec2"] = {**found["ec2"], "bundles": {}}
-    return found
+        settings["ec2"] = {**settings["ec2"], "bundles": {}}
+    return settings
 
 
 def _check(file: Path, region: str, zones: Sequence[str]) -> None:
@@ -132,7 +132,7 @@ def _check(file: Path, region: str, zones: Sequence[str]) -> None:
 @contextmanager
 def _without_variables() -> Iterator[None]:
     """Variables of this machine are not the master's."""
-    aside = {name: it for name, it in os.environ.items() if name.startswith("EVA_MASTER_")}
+    aside = {name: value for name, value in os.environ.items() if name.startswith("EVA_MASTER_")}
     for name in aside:
         del os.environ[name]
     try:
@@ -153,10 +153,10 @@ def _read(file: Path) -> yamlfile.Document:
 
 def _at(settings: Mapping[str, Any], key: str) -> Any:
     section, _, name = key.partition(".")
-    found = settings.get(section)
+    value = settings.get(section)
     if not name:
-        return found
-    return found.get(name) if isinstance(found, Mapping) else None
+        return value
+    return value.get(name) if isinstance(value, Mapping) else None
 
 
 def _loaded(file: Path) -> dict[str, Any]:

@@ -94,17 +94,17 @@ def snapshot_of(config: MasterConfig) -> Snapshot | None:
             project.
     """
     path, region = snapshot_file(config), section_of(config).region
-    found = read_snapshot(path)
+    snapshot = read_snapshot(path)
     hint = "run: eva catalog update"
-    if found is None:
+    if snapshot is None:
         if region != BUILT_IN_REGION:
             raise InvalidConfig(f"nobody knows what EC2 sells in {region}", hint=hint)
         return None
-    if found.region != region:
-        raise InvalidConfig(f"{path} is of {found.region}, not of {region}", hint=hint)
-    if (age := (datetime.now(UTC) - found.taken).days) > _OLD_DAYS:
+    if snapshot.region != region:
+        raise InvalidConfig(f"{path} is of {snapshot.region}, not of {region}", hint=hint)
+    if (age := (datetime.now(UTC) - snapshot.taken).days) > _OLD_DAYS:
         _log.warning("prices are old", file=str(path), days=age, hint=hint)
-    return found
+    return snapshot
 
 
 def ec2_catalog(config: MasterConfig) -> Catalog:
@@ -115,8 +115,8 @@ def ec2_catalog(config: MasterConfig) -> Catalog:
     """
     section = section_of(config)
     snapshot = snapshot_of(config)
-    known = current_types() if snapshot is None else snapshot.entries()
-    types = load_catalog(config.catalog.file, config.catalog.only, known)
+    entries = current_types() if snapshot is None else snapshot.entries()
+    types = load_catalog(config.catalog.file, config.catalog.only, entries)
     types = tuple(_sellable(types, _named(config), ec2_settings(config).images))
     choice = Choice(architectures=section.architectures, max_price=section.max_price)
     life = section.spot.expected_life if section.spot else None

@@ -54,10 +54,10 @@ class _Local(CloudProvider):
     def prepare(self, config: MasterConfig, tell: Callable[[str], None]) -> Prepared:
         from eva_master.app.clouds.local.containers import settled
 
-        prepared, told = settled(config, tell)
+        prepared, note = settled(config, tell)
         if self.has_nominal_gpus(prepared):
-            told += " This machine has no GPUs: those of emulated instances are nominal."
-        return Prepared(prepared, told)
+            note += " This machine has no GPUs: those of emulated instances are nominal."
+        return Prepared(prepared, note)
 
     def catalog(self, config: MasterConfig) -> Catalog:
         from eva_master.app.clouds.local.offerings import local_catalog

@@ -43,6 +43,6 @@ def complaints(config: MasterConfig) -> Iterator[Complaint]:
         return  # The master refuses the file with its own lines when it starts.
     for number, name in enumerate(spot.types):
         if not any(Choice(names=[name]).admits(type_.type, type_.price) for type_ in types):
-            known = ", ".join(dict.fromkeys(type_.type.family for type_ in types))
+            families = ", ".join(dict.fromkeys(type_.type.family for type_ in types))
             message = f"the catalog has no instance type or family {name!r}"
-            yield ("local", "spot", "types", number), message, f"its families: {known}"
+            yield ("local", "spot", "types", number), message, f"its families: {families}"

@@ -59,7 +59,7 @@ def _secrets(config: MasterConfig) -> list[Path]:
     """Paths of the master and its users that a task on this machine must not see."""
     urls = [urlsplit(url) for url in (config.journal_url, config.objects_url)]
     # The path of a database begins with one slash more than that of a file.
-    paths = [unquote(it.path) for it in urls if it.scheme in {"file", "sqlite"}]
+    paths = [unquote(url.path) for url in urls if url.scheme in {"file", "sqlite"}]
     named = [Path("/", path.lstrip("/")) for path in paths]
     settings = client_file()
     users = [user_config_dir(), *([settings] if settings else [])]

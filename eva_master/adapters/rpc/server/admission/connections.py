@@ -108,16 +108,16 @@ def superfluous(
         most: So many may there be.
     """
     strangers: defaultdict[str, list[Connection]] = defaultdict(list)
-    known: defaultdict[str, list[Connection]] = defaultdict(list)
+    callers: defaultdict[str, list[Connection]] = defaultdict(list)
     for connection in sorted(connections, key=lambda one: (one.seen_s, one.inode), reverse=True):
         holder = holders.get(connection.peer)
         if holder is None:
             strangers[address_of(connection.peer)].append(connection)
         else:
-            known[holder].append(connection)
-    count = sum(map(len, known.values()))
+            callers[holder].append(connection)
+    count = sum(map(len, callers.values()))
     allowed = max(most // _LEAST_PART, (most - count) // _PART_OF_STRANGERS)
-    return [*_beyond(allowed, strangers), *_beyond(most - most // _PART_OF_KNOWN, known)]
+    return [*_beyond(allowed, strangers), *_beyond(most - most // _PART_OF_KNOWN, callers)]
 
 
 def _beyond(allowed: int, groups: Mapping[str, list[Connection]]) -> Iterable[Connection]:
@@ -163,22 +163,22 @@ class Doorkeeper:
         looked_s = time.monotonic()
         while not self._stop.wait(_LOOK_EVERY_S):
             # Files that are not those of known callers may be strangers' connections.
-            files, known = len(_open_files()), len(self._callers.holders)
+            files, callers = len(_open_files()), len(self._callers.holders)
             late = time.monotonic() > looked_s + _FORGET_EVERY_S
-            if files - known > calm or (late and files + known > calm):
+            if files - callers > calm or (late and files + callers > calm):
                 self.look()
                 looked_s = time.monotonic()
 
     def look(self) -> None:
         """End the connections that are superfluous now."""
-        known = list(self._callers.holders)
+        holders = list(self._callers.holders)
         connections = self._connections()
         for port in self._ports:
-            here = [it for it in connections if it.port == port]
+            here = [candidate for candidate in connections if candidate.port == port]
             for connection in superfluous(here, self._callers.holders, self._most):
                 _end(connection)
-        peers = {it.peer for it in connections}
-        for peer in known:
+        peers = {seen.peer for seen in connections}
+        for peer in holders:
             if peer not in peers:
                 self._callers.holders.pop(peer, None)
 
@@ -194,7 +194,7 @@ class Doorkeeper:
                     self._seen[inode] = before[inode]
                 else:
                     self._seen[inode] = self._inspected(file, inode, now)
-        return [it for it in self._seen.values() if it is not None]
+        return [connection for connection in self._seen.values() if connection is not None]
 
     def _inspected(self, file: int, inode: int, now: float) -> Connection | None:
         """Kind of a socket; the descriptor may be another one by now, and gone."""

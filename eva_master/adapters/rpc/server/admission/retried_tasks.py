@@ -33,17 +33,17 @@ def retry_of(job: Job, runs: Iterable[TaskRun], *, failed: bool) -> Retry:
             raise _nothing(job)
         unfinished = () if job.state is JobState.SUCCEEDED else tuple(job.spec.indices)
         return Retry(job.id, None, _origins(job, unfinished, unfinished))
-    known: defaultdict[int, list[TaskRun]] = defaultdict(list)
+    runs_of: defaultdict[int, list[TaskRun]] = defaultdict(list)
     for run in runs:
-        known[run.index].append(run)
-    states = {index: of_task([it.state for it in known[index]]) for index in sorted(known)}
+        runs_of[run.index].append(run)
+    states = {index: of_task([run.state for run in runs_of[index]]) for index in sorted(runs_of)}
     chosen = job.spec.indices if job.spec.retry is None else tuple(job.spec.indices)
     if failed:
         chosen = tuple(index for index, state in states.items() if state is RunState.FAILED)
     if not chosen:
         raise _nothing(job)
-    unfinished = tuple(it for it in chosen if states[it] is not RunState.SUCCEEDED)
-    begun = tuple(it for it in unfinished if known[it][0].attempt)
+    unfinished = tuple(index for index in chosen if states[index] is not RunState.SUCCEEDED)
+    begun = tuple(index for index in unfinished if runs_of[index][0].attempt)
     origins = () if job.spec.forks > 1 else _origins(job, begun, unfinished)
     everything = len(chosen) == len(job.spec.tasks)
     return Retry(job.id, None if everything else tuple(chosen), origins)
@@ -53,12 +53,12 @@ def _origins(
     job: Job, begun: tuple[int, ...], unfinished: Sequence[int]
 ) -> tuple[CheckpointOrigin, ...]:
     """Where checkpoints may be: with the ended job, else where its own tasks might begin from."""
-    found = [CheckpointOrigin(job.id, begun)]
+    origins = [CheckpointOrigin(job.id, begun)]
     wanted = set(unfinished)
     for earlier in () if job.spec.retry is None else job.spec.retry.origins:
         tasks = tuple(index for index in earlier.tasks if index in wanted)
-        found.append(CheckpointOrigin(earlier.job, tasks))
-    return tuple(it for it in found if it.tasks)[:_MOST_ORIGINS]
+        origins.append(CheckpointOrigin(earlier.job, tasks))
+    return tuple(origin for origin in origins if origin.tasks)[:_MOST_ORIGINS]
 
 
 def _nothing(job: Job) -> NothingToRetry:

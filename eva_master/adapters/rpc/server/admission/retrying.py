@@ -71,7 +71,7 @@ class Retrier:
         instead = await asyncio.to_thread(_replacements, job, finder)
 
         def present(jobs: Sequence[JobId]) -> tuple[JobId, ...]:
-            return tuple(dict.fromkeys(instead.get(one, one) for one in jobs))
+            return tuple(dict.fromkeys(instead.get(job_id, job_id) for job_id in jobs))
 
         spec = replace(
             job.spec,
@@ -119,7 +119,7 @@ class Retrier:
         return task_runs
 
     async def _require_files(self, job: Job) -> None:
-        programs = {task.program for task in {id(it): it for it in job.spec.tasks}.values()}
+        programs = {task.program for task in {id(spec): spec for spec in job.spec.tasks}.values()}
         digests = {program.workdir for program in programs if program.workdir}
         digests |= {program.build.context for program in programs if program.build is not None}
         if digests and await missing(self.store, sorted(digests)):
@@ -138,7 +138,7 @@ def _replacements(job: Job, finder: PredecessorFinder) -> dict[JobId, JobId]:
         InvalidRequest: There is no newer one, or it did not succeed either.
     """
     finder([*job.spec.depends_on])
-    found: dict[JobId, JobId] = {}
+    replacements: dict[JobId, JobId] = {}
     for end in finder.ended(job.spec.depends_on):
         if end.outcome is Outcome.SUCCEEDED or end.job in job.spec.only_ended:
             continue
@@ -146,14 +146,16 @@ def _replacements(job: Job, finder: PredecessorFinder) -> dict[JobId, JobId]:
         name = "" if spec is None else spec.name
         newest = finder([name]).get(name)
         ended = finder.ended([newest]) if isinstance(newest, str) else (end,)
-        if not isinstance(newest, str) or any(it.outcome is not Outcome.SUCCEEDED for it in ended):
+        if not isinstance(newest, str) or any(
+            later.outcome is not Outcome.SUCCEEDED for later in ended
+        ):
             how = "failed" if end.outcome is Outcome.FAILED else "was cancelled"
             raise InvalidRequest(
                 f"{end.job}, after which {job.id} is to run, {how}",
                 hint=f"retry that one first: eva retry {end.job}",
             )
-        found[end.job] = newest
-    return found
+        replacements[end.job] = newest
+    return replacements
 
 
 def _reading_from(
@@ -163,10 +165,10 @@ def _reading_from(
     if not instead:
         return tasks
     changed: dict[int, TaskSpec] = {}
-    for task in {id(it): it for it in tasks}.values():
+    for task in {id(spec): spec for spec in tasks}.values():
         outputs = tuple(
             replace(output, job=instead.get(output.job, output.job))
             for output in task.program.outputs
         )
         changed[id(task)] = replace(task, program=replace(task.program, outputs=outputs))
-    return tuple(changed[id(it)] for it in tasks)
+    return tuple(changed[id(task)] for task in tasks)

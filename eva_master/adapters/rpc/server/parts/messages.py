@@ -24,8 +24,8 @@ def response(model: ReadModel, who: UserToken, now: Millis) -> pb.PartitionsResp
         who: The caller.
         now: The time.
     """
-    found, partitions = model.of_partitions(now), model.partitions
-    known = {it.name: it for it in partitions.all}
+    totals, partitions = model.of_partitions(now), model.partitions
+    declared = {partition.name: partition for partition in partitions.all}
     instances: Counter[str] = Counter()
     prices: Counter[str] = Counter()
     for live in model.live.values():
@@ -34,13 +34,13 @@ def response(model: ReadModel, who: UserToken, now: Millis) -> pb.PartitionsResp
         prices[home] += live.offering.price if live.up_ms is not None else 0
     charged = idle = 0
     messages = []
-    for name in [*known, *sorted(found.keys() - known.keys())]:
-        sums = found.get(name, PartitionTotals())
+    for name in [*declared, *sorted(totals.keys() - declared.keys())]:
+        sums = totals.get(name, PartitionTotals())
         before = micro_usd(charged), micro_usd(idle)
         charged, idle = charged + sums.charged, idle + sums.idle
         message = pb.Partition(
             name=name or UNDIVIDED,
-            former=name not in known,
+            former=name not in declared,
             jobs=sums.jobs,
             tasks=sums.tasks,
             instances=instances[name],
@@ -49,7 +49,7 @@ def response(model: ReadModel, who: UserToken, now: Millis) -> pb.PartitionsResp
             idle_micro_usd=micro_usd(idle) - before[1],
             month_micro_usd=micro_usd(sums.month_charged),
         )
-        if (partition := known.get(name)) is not None:
+        if (partition := declared.get(name)) is not None:
             _settings(message, partition)
             message.offerings = len(partition.sold(model.catalog))
             message.open = who.role is Role.OPERATOR or partition.admits(who.owner)

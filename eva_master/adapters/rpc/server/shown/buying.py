@@ -162,7 +162,9 @@ def notes_on(spec: JobSpec, sold: Catalog | None = None) -> tuple[str, ...]:
         spec: The job.
         sold: The offerings of its partition; `None` where these are not known.
     """
-    families = None if sold is None else {it.type.family for it in sold if it.limit != 0}
+    families = (
+        None if sold is None else {offering.type.family for offering in sold if offering.limit != 0}
+    )
     if spec.deadline is None:
         wanted = {family for task in different(spec.tasks) for family, _ in task.demand}
         if not spec.spot_wait_ms or families is None or any(map(is_spot, wanted & families)):
@@ -180,8 +182,8 @@ def notes_on(spec: JobSpec, sold: Catalog | None = None) -> tuple[str, ...]:
 
 def _on_spot_alone(spec: JobSpec, families: Collection[Family] | None = None) -> bool:
     """Whether a task of a job can run on spot instances alone, of the families that are sold."""
-    kinds = ([family for family, _ in it.demand] for it in different(spec.tasks))
-    sold = ([it for it in kind if families is None or it in families] for kind in kinds)
+    kinds = ([family for family, _ in task.demand] for task in different(spec.tasks))
+    sold = ([family for family in kind if families is None or family in families] for kind in kinds)
     return any(kind and all(map(is_spot, kind)) for kind in sold)
 
 

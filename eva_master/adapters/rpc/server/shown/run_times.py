@@ -23,9 +23,11 @@ def estimate_of(known: Estimate | None) -> pb.RunTimeEstimate | None:
 
 def contradicted_of(model: ReadModel, known: Job) -> pb.ContradictedDuration | None:
     """Why a stated duration is not believed, if it is not."""
-    found = model.contradicted(known)
-    if found is None:
+    contradiction = model.contradicted(known)
+    if contradiction is None:
         return None
     return pb.ContradictedDuration(
-        workload=found.workload, stated_ms=found.stated_ms, took_ms=found.took_ms
+        workload=contradiction.workload,
+        stated_ms=contradiction.stated_ms,
+        took_ms=contradiction.took_ms,
     )

@@ -43,4 +43,4 @@ def notes_on_gpus(spec: JobSpec, *, nominal: bool) -> tuple[str, ...]:
 
 
 def _names_shared(program: Program) -> bool:
-    return any(_SHARED.search(text) for text in (program.run, *(it for _, it in program.env)))
+    return any(_SHARED.search(text) for text in (program.run, *(value for _, value in program.env)))

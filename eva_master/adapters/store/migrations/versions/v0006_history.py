@@ -71,8 +71,8 @@ def _number(name: str) -> int:
 
 def _rename_in_reasons() -> None:
     connection = op.get_bind()
-    found = connection.execute(sa.text("SELECT round, record FROM reasons")).all()
-    for number, record in found:
+    stored = connection.execute(sa.text("SELECT round, record FROM reasons")).all()
+    for number, record in stored:
         try:
             reasons = json.loads(zlib.decompress(record))
         except (zlib.error, ValueError):

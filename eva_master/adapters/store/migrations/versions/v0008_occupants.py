@@ -22,5 +22,5 @@ def upgrade() -> None:
         for hosting in reasons.get("hostings", ()):
             if "tenants" in hosting:
                 hosting["occupants"] = hosting.pop("tenants")
-        told = zlib.compress(json.dumps(reasons).encode())
-        connection.execute(update, {"record": told, "number": number})
+        renamed = zlib.compress(json.dumps(reasons).encode())
+        connection.execute(update, {"record": renamed, "number": number})

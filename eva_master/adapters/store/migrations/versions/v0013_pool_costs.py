@@ -15,8 +15,8 @@ def upgrade() -> None:
     select = sa.text("SELECT instance_id, standing FROM instance_accounts WHERE standing != ''")
     update = sa.text("UPDATE instance_accounts SET standing = :standing WHERE instance_id = :id")
     for instance, standing in connection.execute(select).all():
-        told = json.dumps(_costs(json.loads(standing)))
-        connection.execute(update, {"standing": told, "id": instance})
+        rewritten = json.dumps(_costs(json.loads(standing)))
+        connection.execute(update, {"standing": rewritten, "id": instance})
     totals = connection.execute(sa.text("SELECT value FROM documents WHERE name = 'totals'"))
     value = totals.scalar()
     if value is None or "standing" not in (sums := json.loads(value)):
