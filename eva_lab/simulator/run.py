@@ -330,9 +330,8 @@ class Simulation:
     def _close_down(self) -> None:
         """After the last arrival, release instances that would stand in pools for ever."""
         state = self.cluster.state
-        if not self._closed_down and any(
-            not state.instances[instance].owned for instance in state.membership.standing
-        ):
+        standing = (state.instances[name] for name in state.membership.standing)
+        if not self._closed_down and any(not instance.owned for instance in standing):
             self._closed_down = True
             self.cluster.inbox.post(ClosingDown())
 
@@ -405,8 +404,7 @@ class Simulation:
         timeline.after(at - timeline.now(), arrive)
 
     def _task_of(self, run: RunId) -> Task:
-        state = self.cluster.state
-        task_run = state.runs[run]
+        state, task_run = self.cluster.state, self.cluster.state.runs[run]
         return state.jobs[task_run.job].command, task_run.index
 
     def _work_of(self, run: RunId) -> Work:
@@ -514,16 +512,14 @@ def _timed(setup: Setup, seconds: list[float]) -> TimedPolicy | Mapping[str, Tim
     """The policy, or those of all partitions by their names."""
     if not setup.partitions.divided:
         return TimedPolicy(setup.policy, setup.stopwatch, seconds)
-    chosen = {
-        part.name: setup.policies.get(part.name, setup.policy) for part in setup.partitions.parts
-    }
+    own, names = setup.policies, [part.name for part in setup.partitions.parts]
+    chosen = {name: own.get(name, setup.policy) for name in names}
     return {name: TimedPolicy(policy, setup.stopwatch, seconds) for name, policy in chosen.items()}
 
 
 def _longest_grid_ms(settings: Settings) -> int:
-    return max(
-        settings.round_grid_ms, *(partition.round_grid_ms for partition in settings.partitions.all)
-    )
+    own = (partition.round_grid_ms for partition in settings.partitions.all)
+    return max(settings.round_grid_ms, *own)
 
 
 def _settings(setup: Setup) -> Settings:

@@ -301,12 +301,9 @@ def _refusal(model: ReadModel, spec: TaskSpec, run: TaskRun, now: Millis) -> str
     ]
     if not suitable or any(offering.available(now) for offering in suitable):
         return run.waiting_for
-    refused = [
-        offering.unavailable_until
-        for offering in suitable
-        if offering.unavailable_until is not None
-    ]
-    return f"{run.waiting_for}; tried again at {_clock_time(model.wall.of(min(refused)))}"
+    times = (offering.unavailable_until for offering in suitable)
+    again = min(time for time in times if time is not None)
+    return f"{run.waiting_for}; tried again at {_clock_time(model.wall.of(again))}"
 
 
 def cluster(

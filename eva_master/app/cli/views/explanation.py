@@ -114,17 +114,13 @@ def hostings(messages: Iterable[Hosting], *, ended: bool = False) -> Iterator[Re
     """
     listed = list(messages)
     for hosting in listed[:_MOST_HOSTINGS]:
-        name = (
-            f"{hosting.instance} ({hosting.type})" if hosting.instance else f"a new {hosting.type}"
-        )
+        kind = hosting.type
+        name = f"{hosting.instance} ({kind})" if hosting.instance else f"a new {kind}"
         value, asked = hosting.value_micro_usd_per_hour, hosting.price_micro_usd_per_hour
-        gain = value - asked
-        verdict = (
-            f"saves {_hourly(gain)} against one instance per task"
-            if gain > 0
-            else "worth its price"
-        )
-        if gain < 0:
+        gain, verdict = value - asked, "worth its price"
+        if gain > 0:
+            verdict = f"saves {_hourly(gain)} against one instance per task"
+        elif gain < 0:
             verdict = f"{_hourly(-gain)} more than its tasks are worth"
         yield f"{name}: worth {_hourly(value)}, costs {instance_words.costs(hosting)}; {verdict}"
         yield _occupants(hosting.occupants)
@@ -195,11 +191,8 @@ def _fleet(message: FleetOutlook) -> Iterator[RenderableType]:
 
 def _each(message: FleetOutlook) -> Iterator[tuple[str, float]]:
     """The worth of a GPU of each type relative to the most precious; of a machine without any."""
-    worths = [
-        (entry.type, entry.worth_ppm / (entry.gpus or entry.machines))
-        for entry in message.types
-        if entry.machines
-    ]
+    kinds = [kind for kind in message.types if kind.machines]
+    worths = [(kind.type, kind.worth_ppm / (kind.gpus or kind.machines)) for kind in kinds]
     most = max((worth for _, worth in worths), default=0.0)
     for name, worth in worths:
         if most:
@@ -301,9 +294,8 @@ def _ahead(message: LinePlace, now_ms: int) -> str:
     words = f"{before} before it"
     if not message.HasField("latest_start_ms"):
         work = f", {span(message.work_ms)} of estimated work" if message.work_ms else ""
-        return (
-            f"    no bound on when its next task starts: {plain(message.no_bound)}; {words}{work}"
-        )
+        reason = plain(message.no_bound)
+        return f"    no bound on when its next task starts: {reason}; {words}{work}"
     unless = ", unless others go first" if message.others_first else ""
     return (
         f"    its next task starts in {span(message.latest_start_ms - now_ms)} at the latest"

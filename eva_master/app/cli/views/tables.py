@@ -513,12 +513,8 @@ def plan(message: PlanResponse) -> RenderableType:
             place = f"{placement.instance} ({placement.instance_type})"
         else:
             place = f"a new {placement.instance_type}"
-        table.add_row(
-            str(placement.task),
-            place,
-            ", ".join(placement.beside) or "-",
-            plain(placement.waiting_for),
-        )
+        beside = ", ".join(placement.beside) or "-"
+        table.add_row(str(placement.task), place, beside, plain(placement.waiting_for))
     preempted = [
         Text(f"{task.task} on {task.instance} would be suspended: it {plain(task.reason)}")
         for task in message.suspended
