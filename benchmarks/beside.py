@@ -37,6 +37,11 @@ GOAL_S = 30.0
 _TASK_MS = 600_000
 _LOOK_S = 0.25
 _THREADS = 16
+_SETTINGS = {
+    "policy": {"name": "eva"},
+    "catalog": {"only": ["c7i.12xlarge", "c7i.48xlarge", "r7i.12xlarge", "r7i.48xlarge"]},
+}
+"""Large instances, so that the process of the agents has few of them."""
 _TINY = {"cpus": 0.1, "memory": "64MiB"}
 _SMALL = {
     "name": "small",
@@ -114,7 +119,7 @@ def measure(crowd: str, scale: int, limit_s: int) -> Figures:
     jobs = [yaml.safe_dump(dict(job)) for job in make(scale)]
     with (
         state_directory() as state_dir,
-        running_master(state_dir, {"policy": {"name": "eva"}}, task_ms=_TASK_MS) as master,
+        running_master(state_dir, _SETTINGS, task_ms=_TASK_MS) as master,
         users(master, max(2, owners // scale + 1)) as clients,
         ThreadPoolExecutor(_THREADS) as pool,
     ):
