@@ -3,9 +3,9 @@
 Run as `python -m benchmarks.round_work [--tasks N] [--json]`. Each kind is done alone, many times,
 on tasks that all differ, and its processor time is divided by its count: loads that are met and
 valued, places that are considered again for tasks of arrays and of gangs, tasks that are taken from
-their places and put back, sets that pricing looks at, and tasks that a whole round of the default
-policy places. `packing.round_work` has the weights;
-they decide plans, so they are changed on purpose alone.
+their places and put back, pairs of instances that are compared to send tasks back, sets that
+pricing looks at, and tasks that a whole round of the default policy places. `packing.round_work`
+has the weights; they decide plans, so they are changed on purpose alone.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from eva_lab.runs import named_policy
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.configuration.build import configure, waiting
 from eva_master.packing.local_search.cost_model import Terms
+from eva_master.packing.local_search.homing import send_home
 from eva_master.packing.local_search.load_cache import LoadCache
 from eva_master.packing.local_search.trial import Trial
 from eva_master.packing.local_search.working_configuration import WorkingConfiguration
@@ -111,6 +112,20 @@ def sets(snapshot: Snapshot) -> float:
     return _nanoseconds(lambda: configure(problem, runs, optimizer.pack)) / counts.counts[Work.SET]
 
 
+def exchanged(tasks: int) -> float:
+    """Nanoseconds of a pair of instances, of which each has the task of another one."""
+    cluster = Cluster(offer("box", (0, 8, 32), 1.0))
+    for number in range(tasks):
+        cluster.instance(f"i{number}", "box")
+        cluster.job(f"j{number}", task("w", any=(0, 4, 8)), on=[f"i{number}"])
+    problem = Problem(cluster.snapshot(), Valuation())
+    cache, counts, start = LoadCache(problem, Terms()), Counts(), configure(problem, ())
+    places = [*start.places.values()]
+    moved = dict(zip(start.places, [*places[1:], places[0]], strict=True))
+    working = WorkingConfiguration(problem, cache, replace(start, places=moved))
+    return _nanoseconds(lambda: send_home(working, counts)) / counts.counts[Work.EXCHANGED]
+
+
 def placed(snapshot: Snapshot) -> float:
     """Nanoseconds of a task that a whole round of the default policy places, searches left out."""
     policy, _ = named_policy("eva")
@@ -148,6 +163,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Work.MEMBERS: members,
         Work.TAKEN: taken(gangs(chosen.tasks)),
         Work.SET: sets(distinct),
+        Work.EXCHANGED: exchanged(chosen.tasks),
         Work.PLACED: placed(distinct),
     }
     figures: Figures = {"surroundings": surroundings(), "tasks": chosen.tasks}

@@ -33,11 +33,13 @@ class Work(IntEnum):
     """A task that it takes from its place, to put it back there or elsewhere."""
     SET = 250
     """A task set that pricing looks at."""
+    EXCHANGED = 50
+    """A pair of instances that the search compares to send tasks back where they run."""
     PLACED = 1_000_000
     """A waiting task that is placed greedily, by a policy that takes long for it."""
 
 
-_PLACING_PART, _SEARCHING_PART, _PRICING_PART = 50, 20, 4
+_PLACING_PART, _SEARCHING_PART, _PRICING_PART, _HOMING_PART = 50, 20, 4, 4
 """Parts of a round's budget, in hundredths; the rest is for claims, reasons and the lower bound."""
 
 
@@ -77,6 +79,15 @@ def round_budgets(work: int = ROUND_WORK) -> tuple[WorkBudget, WorkBudget]:
     """
     hundredth = work * _NS_PER_US // 100
     return WorkBudget(hundredth * _SEARCHING_PART), WorkBudget(hundredth * _PRICING_PART)
+
+
+def homing_budget(work: int = ROUND_WORK) -> WorkBudget:
+    """Budget of one round for sending tasks back where they run, which follows the search.
+
+    Args:
+        work: The budget of the round, in microseconds.
+    """
+    return WorkBudget(work * _NS_PER_US // 100 * _HOMING_PART)
 
 
 def after(plan: Plan, snapshot: Snapshot) -> Snapshot:

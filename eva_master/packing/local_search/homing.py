@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isqrt
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
@@ -13,20 +14,24 @@ from eva_master.packing.local_search.working_configuration import (
     InstanceSlot,
     WorkingConfiguration,
 )
+from eva_master.packing.round_work import Work, WorkBudget
 
 
-def finished(working: WorkingConfiguration, start: Configuration) -> Configuration:
-    """The configuration of a search, with as few moves as its instances allow.
+def finished(
+    working: WorkingConfiguration, start: Configuration, budget: WorkBudget | None = None
+) -> Configuration:
+    """The configuration of a search, with as few moves as its instances and the budget allow.
 
     Args:
         working: The search's result, which is changed.
         start: The configuration that the search began with.
+        budget: Work that may still be done.
     """
-    send_home(working)
+    send_home(working, budget or WorkBudget())
     return working.configuration(start)
 
 
-def send_home(working: WorkingConfiguration) -> None:
+def send_home(working: WorkingConfiguration, budget: WorkBudget) -> None:
     """Exchange what is on instances of one offering for what it costs least to move there."""
     alike: dict[int, list[InstanceSlot]] = {}
     strays = working.strays()
@@ -38,8 +43,24 @@ def send_home(working: WorkingConfiguration) -> None:
         elif slot.instance is not None and (slot.empty or slot in strays):
             alike.setdefault(slot.bit, []).append(slot)
     for bit, slots in alike.items():
-        if len(slots) > 1:
-            _exchange(working, slots, working.launch_costs[bit.bit_length() - 1])
+        foremost = _foremost(working, slots, isqrt(budget.affords(Work.EXCHANGED)))
+        if len(foremost) > 1:
+            budget.spend(Work.EXCHANGED, len(foremost) ** 2)
+            _exchange(working, foremost, working.launch_costs[bit.bit_length() - 1])
+
+
+def _foremost(
+    working: WorkingConfiguration, slots: Sequence[InstanceSlot], most: int
+) -> Sequence[InstanceSlot]:
+    """As many of some instances as the work allows: first those of which something may go home."""
+    if len(slots) <= most:
+        return slots
+    alike = set(slots)
+    homes = ((slot, working.home[run]) for slot in slots for run in slot.movable)
+    pairs = [(slot, home) for slot, home in homes if home in alike and home is not slot]
+    bought = [slot for slot in slots if slot.instance is None]
+    pairs += zip(bought, (slot for slot in slots if slot.empty), strict=False)
+    return list(dict.fromkeys(slot for pair in pairs for slot in pair if slot is not None))[:most]
 
 
 def _exchange(working: WorkingConfiguration, slots: Sequence[InstanceSlot], launch: int) -> None:

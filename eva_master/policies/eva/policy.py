@@ -37,7 +37,7 @@ from eva_master.packing.reconfiguration.options import (
 )
 from eva_master.packing.reconfiguration.reasons import exchanges, hostings
 from eva_master.packing.reconfiguration.replan_trigger import ReplanTrigger
-from eva_master.packing.round_work import WORK_DONE, WorkBudget, round_budgets
+from eva_master.packing.round_work import WORK_DONE, WorkBudget, homing_budget, round_budgets
 from eva_master.packing.valuation.scarcity import raised
 from eva_master.packing.valuation.time_left import by_now, ending
 from eva_master.policies.eva.config import NAME, Config
@@ -65,6 +65,7 @@ class _Round:
     latest: Mapping[RunId, Millis]
     ends: Mapping[RunId, int]
     budget: WorkBudget
+    homing: WorkBudget
 
 
 class Eva:
@@ -124,6 +125,7 @@ class Eva:
         tier = Tier(config.optimizer)
         seeds = () if tier is Tier.GREEDY else before.rounds.columns.seeds(problem)
         searching, pricing = round_budgets(snapshot.work)
+        homing = homing_budget(snapshot.work)
         optimizer = Optimizer(problem, tier, seeds, sets=pricing)
         present, fresh = configure(problem, ()), waiting(problem)
         keep = present
@@ -133,7 +135,7 @@ class Eva:
             keep = squeezed(problem, keep)
         latest = made(before.moved, snapshot)
         ends = ending(problem.snapshot) if config.spare_ending else {}
-        round_ = _Round(problem, trigger, optimizer, present, keep, latest, ends, searching)
+        round_ = _Round(problem, trigger, optimizer, present, keep, latest, ends, searching, homing)
         chosen, figures = self._searched(round_) if trigger.partial else (keep, Figures())
         moved = before.moved
         if trigger.partial:
@@ -144,7 +146,7 @@ class Eva:
         reasons = Reasons()
         if config.explained:
             rounds, reasons = self._explained(round_, chosen, rounds, figures)
-        figures[WORK_DONE] = (searching.spent + pricing.spent) // _NS_PER_US
+        figures[WORK_DONE] = (searching.spent + pricing.spent + homing.spent) // _NS_PER_US
         return plan_of(problem, chosen, figures, reasons), Memory(rounds, moved).dump()
 
     def _steered(self, problem: Problem) -> Configuration | None:
@@ -190,7 +192,8 @@ class Eva:
             search.run(Effort(iterations))
             tried, kept = tried + search.tried, kept + search.kept
             if fewer or working.total < least:
-                chosen = finished(working, start) if working.within_limits() else start
+                home = round_.homing
+                chosen = finished(working, start, home) if working.within_limits() else start
                 least = working.total
             if number + 1 == len(starts):
                 # With more tasks, another arrangement may be cheaper.

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from eva_master.model.ids import InstanceId
 from eva_master.model.planning.plan import NewInstance
-from eva_master.packing.configuration.build import Configuration, Host
+from eva_master.packing.configuration.build import Configuration, Host, configure
 from eva_master.packing.local_search.configuration_cost import evaluate
 from eva_master.packing.local_search.cost_model import Terms
 from eva_master.packing.local_search.homing import finished
 from eva_master.packing.local_search.load_cache import LoadCache
 from eva_master.packing.local_search.working_configuration import WorkingConfiguration
 from eva_master.packing.problem import Problem, Valuation
+from eva_master.packing.round_work import Work, WorkBudget
 from tests.fakes.snapshots import Cluster, offer, task
 
 BOX = offer("box", (0, 8, 32), 1.0, setup_s=180)
@@ -86,3 +88,35 @@ def test_half_a_gang_that_is_back_home_saves_nothing():
     made.job("t", HALF, on=["i1"], checkpoint_s=60)
     places, _ = settled(made, [I0, InstanceId("i3"), I1])
     assert places == [I0, I2, I1]
+
+
+class Compared(WorkBudget):
+    """A budget that notes how many instances are compared."""
+
+    def __init__(self, left: int) -> None:
+        super().__init__(left)
+        self.most = 0
+
+    def spend(self, work: Work, count: int = 1) -> None:
+        assert work is Work.EXCHANGED
+        self.most = max(self.most, count)
+        super().spend(work, count)
+
+
+@pytest.mark.parametrize("pairs", [0, 2 * 2, 7 * 7, 1_000])
+def test_no_more_instances_are_compared_than_the_budget_of_the_round_allows(pairs: int) -> None:
+    """Instances come first of which something can go home."""
+    made = cluster(*[60] * 20)
+    made.instance("empty", "box")
+    problem = Problem(made.snapshot(), Valuation())
+    places = dict(configure(problem, ()).places)
+    first, second = (run for run in places if problem.runs[run].job in ("j14", "j17"))
+    places[first], places[second] = places[second], places[first]
+    start = replace(configure(problem, ()), places=places)
+    working = WorkingConfiguration(problem, LoadCache(problem, Terms()), start)
+    budget = Compared(pairs * Work.EXCHANGED)
+    plan = finished(working, start, budget)
+    assert budget.most <= pairs
+    home = all(place == problem.runs[run].instance for run, place in plan.places.items())
+    assert home == (pairs > 0)
+    assert working.total == evaluate(problem, Terms(), plan)
