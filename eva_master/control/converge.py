@@ -17,6 +17,11 @@ from eva_master.control.deadlines import following, standstill
 from eva_master.control.elastic import resizing
 from eva_master.control.emptied import keeping
 from eva_master.control.failing import arrays
+from eva_master.control.features.arrays.memory import ArrayMemory
+from eva_master.control.features.gangs.memory import GangMemory
+from eva_master.control.features.lines.memory import LineMemory
+from eva_master.control.features.standstill.memory import StandstillMemory
+from eva_master.control.features.supply.memory import SupplyMemory
 from eva_master.control.forks import epochs
 from eva_master.control.measure import learn
 from eva_master.control.planning import arriving
@@ -152,7 +157,7 @@ def _follow_array(context: Context, job: Job) -> None:
     """Move an array on, which does not rest while its tasks come and go."""
     tasks = context.state.tasks[job.id]
     if tasks.counts[RunState.SUCCEEDED] == job.spec.size:
-        context.resting.pop(job.id, None)
+        context.memory(ArrayMemory).resting.pop(job.id, None)
         _succeed(context, job)
     elif job.state is not JobState.ENDING and arrays.all_over(context, job):
         arrays.end(context, job)
@@ -162,11 +167,11 @@ def _follow_array(context: Context, job: Job) -> None:
     elif job.state is not JobState.RUNNING:
         pass  # the job has begun to end
     elif tasks.holding:
-        context.resting.pop(job.id, None)
+        context.memory(ArrayMemory).resting.pop(job.id, None)
     else:
-        since = context.resting.setdefault(job.id, context.now)
+        since = context.memory(ArrayMemory).resting.setdefault(job.id, context.now)
         if context.now - since >= _REST_MS or job.suspension is not None:
-            del context.resting[job.id]
+            del context.memory(ArrayMemory).resting[job.id]
             context.put_job(suspending.at_rest(context, job.to(JobState.PENDING, context.now)))
         else:
             context.alarms.at(Millis(since + _REST_MS), Alarm.job(job.id))
@@ -219,19 +224,12 @@ def _close(context: Context, job: Job) -> None:
     if job.outcome is not Outcome.CANCELLED and outputs.place(context, job.id):
         return  # Outputs of a cancelled job are not waited for: the store may fail for ever.
     assert job.outcome is not None
-    gangs.forget(context, job.id)
-    context.awaited_members.pop(job.id, None)
-    context.failures.forget(job.id)
-    context.resting.pop(job.id, None)
-    context.deadlines.forget(job.id)
-    context.standstills.forget(job.id)
-    context.told_merges.pop(job.id, None)
     ended = job.to(JobState(job.outcome.value), context.now)
     context.put_job(replace(ended, finished_ms=context.now, failure=None))
     if not job.waits:  # else no plan saw it
         arriving.depart(context, job)
         # Tasks that leave room in a pool have reported it.
-        context.plan_wanted = context.plan_wanted or job.id not in context.ended_in_pools
+        context.plan_wanted = context.plan_wanted or job.id not in context.memory(LineMemory).ended
 
 
 def _converge_gang(context: Context, job: Job) -> None:
@@ -288,7 +286,7 @@ def _punctual(context: Context, group: list[TaskRun]) -> list[TaskRun]:
 
     Starts are checked at least with each resync.
     """
-    if context.now < context.standstills.patient_until:
+    if context.now < context.memory(StandstillMemory).patient_until:
         return group
     since = context.now - context.settings.start_timeout_ms
     late = [
@@ -331,7 +329,7 @@ def _may_start(context: Context, job: Job, group: list[TaskRun]) -> bool:
     awaited = next((run for run in reversed(group) if not gangs.is_in_reach(context, run)), None)
     if awaited is not None:
         if job.is_gang:
-            context.awaited_members[job.id] = awaited.id
+            context.memory(GangMemory).awaited_members[job.id] = awaited.id
         return False
     arriving: defaultdict[InstanceId, list[TaskRun]] = defaultdict(list)
     for run in group:
@@ -361,7 +359,7 @@ def _start_gang(context: Context, job: Job, group: list[TaskRun]) -> None:
     """Start members that meet, all from one checkpoint."""
     stored = gangs.stored(context, job)
     meeting = gangs.meet(context, group[0])
-    context.awaited_members.pop(job.id, None)
+    context.memory(GangMemory).awaited_members.pop(job.id, None)
     assert stored is not None
     if meeting is None:
         gangs.hold(context, job.id, gangs.NO_PORT)
@@ -371,7 +369,7 @@ def _start_gang(context: Context, job: Job, group: list[TaskRun]) -> None:
     attempt = job.attempt + 1
     latest = {run.id for run in resizing.attempt(context, job)}
     context.put_job(replace(job, attempt=attempt, meeting=meeting, resume=None))
-    gangs.forget(context, job.id)
+    context.memory(GangMemory).forget(context, job.id)
     first = group[0]
     plain = 0
     if job.resume is None and not any(stored.values()):
@@ -556,7 +554,7 @@ def _why_unwanted(context: Context, instance: Instance) -> str:
             if _overdue(context, instance, instance.up_ms, limit):
                 return availability.never_registered(context, instance)
         case InstanceState.READY if not context.state.connected(instance.id):
-            since = context.silent.setdefault(instance.id, context.now)
+            since = context.memory(SupplyMemory).silent.setdefault(instance.id, context.now)
             limit = context.settings.lost_worker_ms
             if _overdue(context, instance, since, limit):
                 silent = f"its worker has been silent for {limit / 1000:g} s"
@@ -575,7 +573,7 @@ def _is_empty(context: Context, instance: Instance) -> bool:
 
 
 def _overdue(context: Context, instance: Instance, since: Millis, limit: int) -> bool:
-    at = Millis(max(since + limit, context.standstills.patient_until))
+    at = Millis(max(since + limit, context.memory(StandstillMemory).patient_until))
     if context.now >= at:
         return True
     context.alarms.at(at, Alarm.instance(instance.id))

@@ -8,6 +8,7 @@ import signal
 from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
 from eva_master.control.failing import arrays, exit_rules
+from eva_master.control.features.failures.memory import FailureMemory
 from eva_master.control.replicas import settling
 from eva_master.control.supply import availability
 from eva_master.model import states
@@ -167,7 +168,7 @@ def blame(
         blameless: Whether the instance was to blame, not the task.
         why: The last failure in words.
     """
-    faults = context.failures.faults
+    faults = context.memory(FailureMemory).faults
     if not blameless:
         faults.pop(instance, None)
         return
@@ -183,7 +184,7 @@ def blame(
 
 def _excused(context: Context, job: JobId, run: RunId, failure: Failure) -> tuple[int, str]:
     """The wait after a failure that does not use up the retries, and the reason for it."""
-    excused = context.failures.excused.setdefault(job, {})
+    excused = context.memory(FailureMemory).excused.setdefault(job, {})
     times = excused[run] = excused.get(run, 0) + 1
     wait = min(context.settings.backoff_ms << min(times - 1, 10), _EXCUSED_WAIT_LIMIT_MS)
     return wait, f"{failure.reason}; that is not the program's fault and does not count"
@@ -191,12 +192,12 @@ def _excused(context: Context, job: JobId, run: RunId, failure: Failure) -> tupl
 
 def _charged(context: Context, job: JobId, run: RunId) -> None:
     """A failure that counts ends a row of those that do not."""
-    context.failures.excused.get(job, {}).pop(run, None)
+    context.memory(FailureMemory).excused.get(job, {}).pop(run, None)
 
 
 def _repeats(context: Context, run: TaskRun, report: RunReport) -> bool:
     """Whether a task run failed soon after its start as it did the last time, and for certain."""
-    early = context.failures.early.setdefault(run.job, {})
+    early = context.memory(FailureMemory).early.setdefault(run.job, {})
     code, ran_ms = report.exit_code, context.now - _began_ms(run)
     if ran_ms > _SOON_MS or code in _FROM_OUTSIDE or code == ASKS_FOR_RETRY:
         early.pop(run.id, None)

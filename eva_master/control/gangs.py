@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
+from eva_master.control.features.gangs.memory import GangMemory
 from eva_master.control.state.records import crew
 from eva_master.learning.speeds import batch_shares as shares
 from eva_master.model.actions import ListCheckpoints
@@ -88,20 +89,21 @@ def stored(context: Context, job: Job) -> dict[RunId, tuple[int, ...]] | None:
     """
     if job.attempt == 0 and not _origins(job):
         return {}
-    answer = context.listed.get(job.id)
+    answer = context.memory(GangMemory).listed.get(job.id)
     if answer is None:
         ask(context, job)
         return None
     generations = dict(answer.generations)
     if any(generations.get(run) for run in _returning(context, job)):
-        forget(context, job.id)  # The answer does not include these returning members.
+        # The answer does not include these returning members.
+        context.memory(GangMemory).forget(context, job.id)
         ask(context, job)
         return None
     generations = {run.id: generations.get(run.id, ()) for run in _latest(context, job)}
     resume = decided(context, job, generations)
     if all(generation <= resume for those in generations.values() for generation in those):
         return generations
-    del context.listed[job.id]
+    del context.memory(GangMemory).listed[job.id]
     reason = job.reason if resume else NOTHING_IN_COMMON
     # The job is converged again, and the store is asked again.
     context.put_job(replace(job, resume=resume, reason=reason))
@@ -117,8 +119,9 @@ def ask(context: Context, job: Job) -> None:
     interval = context.settings.worker_resend_ms
     returning = _returning(context, job)
     command = ("list", str(job.resume), *returning)
-    if job.id not in context.asked and context.outbox.due(job.id, command, interval):
-        number = context.asked[job.id] = context.state.count(listings=1).listings
+    asked = context.memory(GangMemory).asked
+    if job.id not in asked and context.outbox.due(job.id, command, interval):
+        number = asked[job.id] = context.state.count(listings=1).listings
         runs = tuple(run.id for run in context.state.members(job.id))
         context.outbox.add(
             ListCheckpoints(number, job.id, runs, job.resume, returning, _origins(job))
@@ -144,7 +147,7 @@ def begin(
     origins_of = origins(members, stored, decided(context, job, stored))
     if job.spec.retry is None or any(origin_of.resume for origin_of in origins_of.values()):
         return origins_of
-    generations = dict(context.listed[job.id].generations)
+    generations = dict(context.memory(GangMemory).listed[job.id].generations)
     for origin in job.spec.retry.origins:
         names = [run_id(origin.job, index) for index in origin.tasks]
         earlier = {name: generations.get(name, ()) for name in names}
@@ -201,25 +204,18 @@ def _returning(context: Context, job: Job) -> tuple[RunId, ...]:
     return tuple(run.id for run in present if 0 < run.attempt != job.attempt)
 
 
-def forget(context: Context, job: JobId) -> None:
-    """Forget what was said of a job's checkpoints, since it is no longer true."""
-    context.asked.pop(job, None)
-    context.listed.pop(job, None)
-    context.outbox.forget(job)
-
-
 def listed(context: Context, event: CheckpointsListed) -> None:
     """The object store has answered."""
     job = context.state.jobs.get(event.job)
-    if job is None or context.asked.get(job.id) != event.number:
+    if job is None or context.memory(GangMemory).asked.get(job.id) != event.number:
         return
-    del context.asked[job.id]
+    del context.memory(GangMemory).asked[job.id]
     if event.error:
         hold(context, job.id, f"its checkpoints cannot be listed: {event.error}")
         again = Millis(context.now + context.settings.worker_resend_ms)
         context.alarms.at(again, Alarm.job(job.id))
         return
-    context.listed[job.id] = event
+    context.memory(GangMemory).listed[job.id] = event
     context.touch_job(job.id)
 
 
@@ -279,7 +275,8 @@ def is_quiet(context: Context, job: Job) -> bool:
         return False
     tasks = context.state.tasks[job.id]
     if tasks.counts[RunState.WAITING] == job.spec.size:
-        awaited = context.state.runs.get(context.awaited_members.get(job.id, RunId("")))
+        awaited_members = context.memory(GangMemory).awaited_members
+        awaited = context.state.runs.get(awaited_members.get(job.id, RunId("")))
         return awaited is not None and not is_in_reach(context, awaited)
     active = tasks.counts[RunState.STARTING] + tasks.counts[RunState.RUNNING]
     return active == job.spec.size and not tasks.moving

@@ -10,6 +10,10 @@ from __future__ import annotations
 from eva_master.control import failures
 from eva_master.control.context import Context
 from eva_master.control.deadlines import standstill
+from eva_master.control.features.lines.memory import LineMemory
+from eva_master.control.features.measuring.memory import MeasuringMemory
+from eva_master.control.features.shared_limits.memory import SharedLimitsMemory
+from eva_master.control.features.supply.memory import SupplyMemory
 from eva_master.control.forks import copies, epochs
 from eva_master.control.half_placed import giving_up
 from eva_master.control.measure import learn, ledger, memory, remaining, stored
@@ -53,7 +57,7 @@ def instance_up(context: Context, event: InstanceUp) -> None:
         up = up.to(InstanceState.UP, context.now)
     spot.sold(context, up.offering)
     context.put_instance(up)
-    if context.shared_limits.doubts(up.offering.id):
+    if context.memory(SharedLimitsMemory).doubts(up.offering.id):
         context.plan_wanted = True  # Others may try now.
     ledger.open_account(context.state, up)
 
@@ -85,7 +89,7 @@ def launch_failed(context: Context, event: LaunchFailed) -> None:
     refused = (instance.offering.id, *event.also)
     until = spot.refused(context, instance, event.retry_at, event.reason)
     if context.settings.partitions.divided:
-        context.shared_limits.refused(refused, context.now, until)
+        context.memory(SharedLimitsMemory).refused(refused, context.now, until)
     availability.refuse(context, refused, until, event.reason)
     comers = context.state.targeting(instance.id)
     for run in comers:
@@ -133,8 +137,8 @@ def cloud_listed(context: Context, event: CloudListed) -> None:
     outcome of the first one.
     """
     listed = {instance for instance, _ in event.instances}
-    for absent in context.unwanted.keys() - listed:
-        del context.unwanted[absent]
+    for absent in context.memory(SupplyMemory).unwanted.keys() - listed:
+        del context.memory(SupplyMemory).unwanted[absent]
     for ours in map(context.state.instances.__getitem__, context.state.live):
         if ours.up_ms is not None and ours.id not in listed and not ours.owned:
             context.outbox.launch(ours)
@@ -152,7 +156,7 @@ def _unwanted(context: Context, instance: InstanceId) -> None:
     The delay is for the case that the journal is wrong: it may have been restored or begun anew
     while instances of the old one still work.
     """
-    since = context.unwanted.setdefault(instance, context.now)
+    since = context.memory(SupplyMemory).unwanted.setdefault(instance, context.now)
     if context.now - since >= context.settings.unwanted_ms:
         context.outbox.terminate(instance)
 
@@ -174,12 +178,12 @@ def worker_registered(context: Context, event: WorkerRegistered) -> None:
             context.outbox.terminate(event.instance)
         return
     context.state.connect(event.instance, event.session)
-    context.silent.pop(event.instance, None)
+    context.memory(SupplyMemory).silent.pop(event.instance, None)
     context.outbox.forget(event.instance)
     if instance.ready_ms is None and not owned:
         availability.registered(context, instance)
     if instance.ready_ms is None:
-        context.plan_if_claimed(instance.id)
+        context.memory(LineMemory).plan_if_claimed(context, instance.id)
     address, confinement = event.address, event.confinement
     context.put_instance(replace(instance, address=address, confinement=confinement))
     if not owned and memory.heard(context.state, instance.id, event.measured_mib, context.now):
@@ -224,7 +228,7 @@ def worker_lost(context: Context, event: WorkerLost) -> None:
         taken = instance.leaving_ms is not None
         context.dismiss(instance, instance.reason if taken else "its worker said goodbye")
     if event.instance in context.state.live:
-        context.silent[event.instance] = context.now
+        context.memory(SupplyMemory).silent[event.instance] = context.now
         context.touch_instance(event.instance)
         epochs.cut_off(context, event.instance)
 
@@ -239,12 +243,12 @@ def progress_sampled(context: Context, event: ProgressSampled) -> None:
         run = context.state.runs.get(run_id)
         if run is None or run.attempt != attempt or run.instance != event.instance:
             continue
-        progress, complete = context.meters.sample(run, heard, context.now)
+        progress, complete = context.memory(MeasuringMemory).rates.sample(run, heard, context.now)
         if complete:
             ledger.book(context.state, event.instance, context.now)
         progress = progress.heard(context.now, run.progress)
         context.state.put_progress(run, progress)
-        if latency := context.latency_meters.stepped(run_id, heard, context.now):
+        if latency := context.memory(MeasuringMemory).latencies.stepped(run_id, heard, context.now):
             learn.from_latency(context.state, run, latency, context.now)
         if complete and learn.from_window(context.state, context.state.runs[run_id], context.now):
             context.plan_wanted = True
@@ -258,8 +262,8 @@ def _unmeasured(context: Context, instance: InstanceId) -> None:
     A measurement across such a time would count as interference between tasks.
     """
     ledger.book(context.state, instance, context.now)
-    context.meters.restart(context.state, instance)
-    context.latency_meters.forget(context.state, instance)
+    context.memory(MeasuringMemory).rates.restart(context.state, instance)
+    context.memory(MeasuringMemory).latencies.forget(context.state, instance)
 
 
 def _take(context: Context, instance: InstanceId, report: RunReport) -> None:
@@ -323,7 +327,6 @@ def _exited(context: Context, run: TaskRun, report: RunReport) -> None:
                 stop=None,
             )
         )
-        context.vacated(run)
     elif run.stop is not StopReason.LATE and (report.stopped or run.stop is StopReason.LOST):
         # A stop that was not ours means that the instance is shutting down: no place to go back to.
         lost = not wanted or run.stop is StopReason.LOST

@@ -10,12 +10,19 @@ from eva_master.control.alarms import Alarm, Wake
 from eva_master.control.context import Context
 from eva_master.control.deadlines import standstill
 from eva_master.control.emptied import keeping, withdrawing
+from eva_master.control.features.between_rounds.memory import RoundMemory
+from eva_master.control.features.emptied.memory import EmptiedMemory
+from eva_master.control.features.installed import features
+from eva_master.control.features.lines.memory import LineMemory
+from eva_master.control.features.measuring.memory import MeasuringMemory
+from eva_master.control.features.replicas.memory import ReplicaMemory
+from eva_master.control.features.shared_limits.memory import SharedLimitsMemory
 from eva_master.control.forks import epochs
 from eva_master.control.measure import memory
 from eva_master.control.planning import partitioning
 from eva_master.control.pools import filling
 from eva_master.control.readside.publisher import Publisher
-from eva_master.control.replicas import late, outputs
+from eva_master.control.replicas import outputs
 from eva_master.control.rounds.cycle import Cycle
 from eva_master.control.rounds.pipeline import Recent
 from eva_master.control.settings import NEVER_MS, Settings
@@ -54,7 +61,7 @@ from eva_master.model.events import (
     WorkerRegistered,
     WorkerReported,
 )
-from eva_master.model.ids import JobId, Millis
+from eva_master.model.ids import Millis
 from eva_master.model.states import RunState
 from eva_master.ports.reading import ReadModel
 
@@ -77,7 +84,7 @@ class Machine:
         state.estimates = settings.estimates
         self.state = state
         self.settings = settings
-        self._context = Context(state, settings)
+        self._context = Context(state, settings, features(state, settings))
         self._cycles = [Cycle(self._context, partition) for partition in settings.partitions.all]
         self._publisher: Publisher | None = None
         self._forgets = settings.history_kept_ms < NEVER_MS
@@ -91,7 +98,8 @@ class Machine:
         context.touch_everything()
         for run in self.state.runs.touched.values():
             if run.state is RunState.RUNNING:
-                context.watch(run)
+                context.memory(MeasuringMemory).watch(context, run)
+                context.memory(ReplicaMemory).watch(context, run)
         return self.handle([Tick()], now)
 
     def deadline(self) -> Millis | None:
@@ -116,7 +124,7 @@ class Machine:
             self._apply(event)
         for alarm in context.alarms.ring(context.now):
             self._ring(alarm)
-        if context.take_resync():
+        if context.touched.take_resync():
             converge.resync(context)
             context.outbox.add(SyncCloud())
             context.alarms.at(Millis(context.now + self.settings.sync_period_ms), _RESYNC)
@@ -132,7 +140,8 @@ class Machine:
         From the first call on the state keeps account of what changes from one to the next.
         """
         if self._publisher is None:
-            memory, kept = self._context.shared_limits, self._context.emptied.kept
+            memory = self._context.memory(SharedLimitsMemory)
+            kept = self._context.memory(EmptiedMemory).kept
             self._publisher = Publisher(
                 self.state, self.settings, self._recents, lambda: memory.queue, kept
             )
@@ -152,19 +161,20 @@ class Machine:
 
     def _converge(self) -> None:
         context = self._context
+        standings, waiting = context.memory(LineMemory).standings, context.touched
         for doubted in self.state.boots.doubted_jobs():
-            context.standings.touch_job(doubted)  # that it is held back no more is no event
+            standings.touch_job(doubted)  # that it is held back no more is no event
         while True:
-            if (touched := context.touched_job()) is not None:
+            if (touched := waiting.take_job()) is not None:
                 job, members = touched
                 converge.converge_job(context, job, members)
-                context.standings.touch_job(job)
-            elif (run := context.touched_run()) is not None:
+                standings.touch_job(job)
+            elif (run := waiting.take_run()) is not None:
                 converge.converge_run(context, run)
                 filling.look(context, run)
-            elif (instance := context.touched_instance()) is not None:
+            elif (instance := waiting.take_instance()) is not None:
                 converge.converge_instance(context, instance)
-                context.standings.touch_instance(instance)
+                standings.touch_instance(instance)
             elif not (filling.fill(context) or withdrawing.look(context) or keeping.look(context)):
                 return
 
@@ -233,36 +243,35 @@ class Machine:
     def _plan(self) -> None:
         """Have every partition request the plan that it wants."""
         context = self._context
-        wanted = context.plan_wanted or self._room_is_left()
-        wanted = wanted or not context.came_to_lines.isdisjoint(self.state.unplaced)
-        context.came_to_lines.clear()
+        lines, rounds = context.memory(LineMemory), context.memory(RoundMemory)
+        wanted = context.plan_wanted or self._room_is_left(lines)
+        wanted = wanted or not lines.came.isdisjoint(self.state.unplaced)
+        lines.came.clear()
         context.plan_wanted = False
-        context.rooms_left.clear()
+        lines.rooms_left.clear()
         for cycle in self._cycles:
-            cycle.ended(context.ended_in_pools)
-        context.ended_in_pools.clear()
+            cycle.ended(lines.ended)
+        lines.ended.clear()
         for cycle in self._cycles:
             if wanted:
-                late = cycle.partition.name in context.late
-                at_once = cycle.partition.name in context.refused
-                cycle.want(overdue=late, at_once=at_once)
-        context.refused.clear()
+                overdue = cycle.partition.name in rounds.overdue
+                at_once = cycle.partition.name in rounds.refused
+                cycle.want(overdue=overdue, at_once=at_once)
+        rounds.refused.clear()
         if wanted:
-            context.late.clear()
+            rounds.overdue.clear()
         for cycle in self._cycles:
             cycle.request()
 
-    def _room_is_left(self) -> bool:
-        """Whether tasks have left room in pools that somebody may want who stands in no line."""
-        if not any(count > 0 for count in self._context.rooms_left.values()):
+    def _room_is_left(self, lines: LineMemory) -> bool:
+        """Whether tasks have left room in pools that jobs may want which stand in no line."""
+        if not any(count > 0 for count in lines.rooms_left.values()):
             return False
         queued = self.state.membership.queued
         return any(job not in queued for job in self.state.unplaced)
 
     def _ring(self, alarm: Alarm) -> None:
-        if alarm.wake is Wake.LATE:
-            late.look_for_late(self._context, JobId(alarm.about))
-        elif alarm.wake is Wake.AGAIN:
+        if alarm.wake is Wake.AGAIN:
             for cycle in self._cycles:
                 if cycle.partition.name == alarm.about:
                     cycle.look_again()

@@ -1,7 +1,8 @@
 """Refuses import cycles, among modules and among the rooms of a package.
 
 A room is a package or module beside others of the same package. Rooms form a cycle if each of them
-imports, anywhere within, from the next one, even where no two modules import each other.
+imports, anywhere within, from the next one, even where no two modules import each other. A shelf
+holds rooms of the package that it is in: features of the control loop, say.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ Imports = Mapping[str, Iterable[str]]
 # The folder of a cloud brings its commands, settings and wiring along, which use those of all.
 EXEMPT = ("eva_master.app",)
 """Packages whose rooms may import each other, though their modules may not."""
+
+SHELVES = ("eva_master.control.features",)
+"""Packages whose rooms count as rooms of the package around them."""
 
 
 def faults(packages: tuple[str, ...]) -> Iterator[str]:
@@ -46,7 +50,7 @@ def rooms_of(imports: Imports) -> dict[str, Imports]:
 
 def _parting(importer: str, imported: str) -> tuple[str, str, str]:
     """The package that holds both modules, and the room of each; a room is empty if it has none."""
-    one, other = importer.split("."), imported.split(".")
+    one, other = _shelved(importer).split("."), _shelved(imported).split(".")
     shared = 0
     while shared < min(len(one), len(other)) and one[shared] == other[shared]:
         shared += 1
@@ -55,6 +59,14 @@ def _parting(importer: str, imported: str) -> tuple[str, str, str]:
         ".".join(one[shared : shared + 1]),
         ".".join(other[shared : shared + 1]),
     )
+
+
+def _shelved(module: str) -> str:
+    """The name of a module as if its shelf were the package around it."""
+    for shelf in SHELVES:
+        if module.startswith(f"{shelf}."):
+            return f"{shelf.rpartition('.')[0]}.{module.removeprefix(f'{shelf}.')}"
+    return module
 
 
 def cycles(imports: Imports) -> list[list[str]]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from eva_master.control.context import Context
 from eva_master.control.deadlines.slack import Slack, in_work
+from eva_master.control.features.deadlines.memory import DeadlineMemory
 from eva_master.control.measure.throughput import worked_ms
 from eva_master.control.state.records import PlanningRecords
 from eva_master.control.state.store import State
@@ -91,7 +92,7 @@ def _takes(task: TaskSpec, room: _Free) -> bool:
 
 def _rooms_on_demand(context: Context) -> list[_Free]:
     """Free room on on-demand instances, as of the beginning of this turn."""
-    memory = context.deadlines
+    memory = context.memory(DeadlineMemory)
     if memory.free[0] != context.now:
         memory.free = context.now, list(_found_rooms(context.state))
     return memory.free[1]
@@ -114,7 +115,7 @@ def is_crowded(context: Context, job: Job, stands: Slack) -> bool:
     Jobs without time for a second change are hurt if many lose their instances at once: so only a
     share of all such work may be in one pool.
     """
-    share_ppm, thin = context.settings.pool_share_ppm, context.deadlines.thin_work
+    share_ppm, thin = context.settings.pool_share_ppm, context.memory(DeadlineMemory).thin_work
     if share_ppm >= MILLION:
         return False
     if stands.slack_ms >= stands.reserve_ms:
@@ -149,10 +150,11 @@ def what_is_expected(context: Context, job: Job) -> Outlook:
     The forecast changes slowly, and tables made from it take long, so it is renewed once an hour.
     """
     pools, price_ppm = _spot_market(context.state, job)
-    until, forecast = context.deadlines.outlooks.get(pools, (0, None))
+    outlooks = context.memory(DeadlineMemory).outlooks
+    until, forecast = outlooks.get(pools, (0, None))
     if forecast is None or context.now >= until:
         forecast = outlook(context.state.market.pools, pools, price_ppm)
-        context.deadlines.outlooks[pools] = Millis(context.now + MILLIS_PER_HOUR), forecast
+        outlooks[pools] = Millis(context.now + MILLIS_PER_HOUR), forecast
     return forecast
 
 

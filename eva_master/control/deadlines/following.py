@@ -14,6 +14,7 @@ from eva_master.control.deadlines.choosing import (
     what_is_expected,
 )
 from eva_master.control.deadlines.slack import Slack, has_a_choice, slack, slack_alone_ms
+from eva_master.control.features.deadlines.memory import DeadlineMemory
 from eva_master.control.settings import Settings
 from eva_master.control.state.records import PlanningRecords, crew
 from eva_master.model.arithmetic.loop_time import WallClock
@@ -79,7 +80,7 @@ def follow_wall_clock(context: Context, wall: WallClock) -> None:
     for name in context.state.with_deadlines:
         deadline = context.state.jobs[name].spec.deadline
         if deadline is not None and deadline.at_ms is not None:
-            context.deadlines.looks.pop(name, None)
+            context.memory(DeadlineMemory).looks.pop(name, None)
             context.touch_job(name)
 
 
@@ -92,9 +93,9 @@ def _differ(until_ms: Millis | None, told_ms: Millis | None) -> bool:
 
 def _look_again(context: Context, job: Job, at: Millis) -> None:
     """Look at a job at a time, or sooner: each look decides when the next one is."""
-    before = context.deadlines.looks.get(job.id)
+    before = context.memory(DeadlineMemory).looks.get(job.id)
     if before is None or before <= context.now or at < before:
-        context.deadlines.looks[job.id] = at
+        context.memory(DeadlineMemory).looks[job.id] = at
         context.alarms.at(at, Alarm.job(job.id))
 
 
@@ -198,7 +199,7 @@ def _patient(context: Context, job: Job) -> _Found:
 def _in_time(context: Context, job: Job) -> _Found:
     assert job.spec.deadline is not None
     if context.now >= job.spec.deadline.due_ms(job.submitted_ms, context.state.wall):
-        context.deadlines.thin_work.drop(job.id)
+        context.memory(DeadlineMemory).thin_work.drop(job.id)
         return _Found(Buys.ANY)  # The job is late at any cost.
     stands = slack(context.state, job, context.now, context.settings)
     if stands is None:
@@ -249,7 +250,7 @@ def _chosen(context: Context, job: Job, stands: Slack) -> Buys:
     learned = rule is SpotChoice.LEARNED
     if learned and now.place is not Choice.WAIT:
         return Buys.ANY  # The table does not decide this.
-    match context.deadlines.chooser.choose(
+    match context.memory(DeadlineMemory).chooser.choose(
         rule, what_is_expected(context, job) if learned else UNKNOWN, now
     ):
         case Choice.WAIT if now.place is Choice.WAIT:

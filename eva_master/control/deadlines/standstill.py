@@ -9,6 +9,7 @@ from __future__ import annotations
 from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
 from eva_master.control.deadlines import following
+from eva_master.control.features.standstill.memory import StandstillMemory
 from eva_master.model.actions import SyncWorker
 from eva_master.model.events import ClocksMoved, RunReport
 from eva_master.model.ids import Millis
@@ -38,7 +39,7 @@ def follow(context: Context, run: TaskRun, report: RunReport) -> TaskRun:
     """
     if report.ran_ms is None or run.started_ms is None or run.state is not RunState.RUNNING:
         return run
-    memory = context.standstills
+    memory = context.memory(StandstillMemory)
     before_ms = memory.heard.get(run.id, run.started_ms)
     memory.heard[run.id] = context.now
     if run.job in memory.asked:
@@ -69,9 +70,9 @@ def _credit(context: Context, run: TaskRun, stood_ms: int, since_ms: Millis) -> 
         return  # others ran meanwhile
     more_ms = stood_ms
     if len(beside) > 1:  # they stood still together, and the first report was credited
-        at, credited_ms = context.standstills.credited.get(job.id, (Millis(-1), 0))
+        at, credited_ms = context.memory(StandstillMemory).credited.get(job.id, (Millis(-1), 0))
         more_ms = max(0, stood_ms - (credited_ms if at > since_ms else 0))
-        context.standstills.credited[job.id] = context.now, stood_ms
+        context.memory(StandstillMemory).credited[job.id] = context.now, stood_ms
     rested_ms = max(0, job.rested_ms + more_ms)
     context.put_job(replace(job, rested_ms=rested_ms))
     limit = Millis(job.started_ms + rested_ms + job.spec.max_duration_ms)
@@ -83,7 +84,7 @@ def clocks_moved(context: Context, event: ClocksMoved) -> None:
     if event.wall is not context.state.wall:
         following.follow_wall_clock(context, event.wall)
     if event.slept_ms:
-        context.standstills.patient_until = Millis(context.now + _PATIENCE_MS)
+        context.memory(StandstillMemory).patient_until = Millis(context.now + _PATIENCE_MS)
 
 
 def outlasted(context: Context, job: Job) -> bool:
@@ -92,7 +93,7 @@ def outlasted(context: Context, job: Job) -> bool:
     If it has by the loop's time, the agents are asked first: their machines may have slept. Agents
     that never report running times are not waited for.
     """
-    limit, memory = job.spec.max_duration_ms, context.standstills
+    limit, memory = job.spec.max_duration_ms, context.memory(StandstillMemory)
     if limit is None or job.started_ms is None:
         return False
     if job.ran_ms(context.now) < limit:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from eva_master.control.context import Context
+from eva_master.control.features.emptied.memory import EmptiedMemory
+from eva_master.control.features.shared_limits.memory import SharedLimitsMemory
 from eva_master.control.planning import tenants
 from eva_master.control.state.derived.unplaced import Need, needed
 from eva_master.model.catalog import Offering, base_family
@@ -48,7 +50,7 @@ def next_elsewhere(context: Context, instance: Instance, job: JobId | None) -> b
         instance: The instance.
         job: A job of its partition for which the instance would stay; `None` if unknown.
     """
-    queue, state = context.shared_limits.queue, context.state
+    queue, state = context.memory(SharedLimitsMemory).queue, context.state
     if queue is None:
         return False
     home = context.settings.partitions.home(instance.partition).name
@@ -87,7 +89,7 @@ def headed(context: Context, instance: Instance) -> Iterator[InstanceId]:
     """
     state, partitions = context.state, context.settings.partitions
     home = partitions.home(instance.partition)
-    for name in context.emptied.booting:
+    for name in context.memory(EmptiedMemory).booting:
         other = state.instances[name]
         alike = other.offering.id == instance.offering.id and not other.pool and other.takes_tasks
         later = alike and _still_to_boot(instance) < _still_to_boot(other)
@@ -115,7 +117,7 @@ def _within_quota(context: Context, need: Need, instance: Instance) -> bool:
     home = context.settings.partitions.home(instance.partition)
     if need.tenant not in tenancy.quotas or home.name in tenancy.lending:
         return True
-    shares = context.emptied.shares
+    shares = context.memory(EmptiedMemory).shares
     if (share := shares.get(need.tenant)) is None:
         share = shares[need.tenant] = tenants.share(context.state, tenancy, need.tenant)
     return any(map(share.allows, _gpus(need, instance.offering)))

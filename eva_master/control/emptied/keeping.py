@@ -13,10 +13,10 @@ from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
 from eva_master.control.emptied.fitting import headed, next_elsewhere, waiting_job
 from eva_master.control.emptied.giving_way import Yielding
+from eva_master.control.features.emptied.memory import Emptied, EmptiedMemory
 from eva_master.control.measure import ledger
 from eva_master.control.planning import tenants
 from eva_master.control.planning.allowance import allowance
-from eva_master.control.state.derived.emptied import Emptied
 from eva_master.control.supply import draining
 from eva_master.model.catalog import Offering
 from eva_master.model.fleet.keeping import Kept
@@ -39,8 +39,9 @@ def stays(context: Context, instance: Instance) -> bool:
     if not instance.takes_tasks:
         return False
     home = context.settings.partitions.home(instance.partition)
-    new = instance.id not in context.emptied
-    memory = context.emptied.note(instance.id, home.name, context.now)
+    emptied = context.memory(EmptiedMemory)
+    new = instance.id not in emptied
+    memory = emptied.note(instance.id, home.name, context.now)
     memory.kept = _kept(context, instance, memory)
     if memory.kept is None:
         return False
@@ -51,7 +52,7 @@ def stays(context: Context, instance: Instance) -> bool:
 
 def end(context: Context, instance: InstanceId) -> None:
     """Note that an instance is no longer empty, or is terminated."""
-    memory = context.emptied.forget(instance)
+    memory = context.memory(EmptiedMemory).forget(instance)
     if memory is not None:
         context.state.count_kept(ledger.kept(context.state, instance, memory.since_ms, context.now))
 
@@ -70,12 +71,13 @@ def adopted(
         whole: Whether the policy was shown all waiting tasks; if not, an instance left empty may
             serve tasks that were not shown.
     """
-    context.emptied.planning.discard(partition)
-    for name, memory in context.emptied.of(partition):
+    emptied = context.memory(EmptiedMemory)
+    emptied.planning.discard(partition)
+    for name, memory in emptied.of(partition):
         seen = whole and memory.asked is not None and memory.asked <= number
         if seen and memory.adopted_ms is None:
             memory.adopted_ms = context.now
-            context.emptied.awaited.pop(name, None)
+            emptied.awaited.pop(name, None)
         if name in yielding.instances:
             memory.yields = yielding.priority >= _priority(context, memory)
         context.touch_instance(name)
@@ -83,14 +85,15 @@ def adopted(
 
 def failed(context: Context, partition: str) -> None:
     """Note that a plan could not be made."""
-    context.emptied.planning.discard(partition)
-    for name, _ in context.emptied.of(partition):
+    emptied = context.memory(EmptiedMemory)
+    emptied.planning.discard(partition)
+    for name, _ in emptied.of(partition):
         context.touch_instance(name)
 
 
 def look(context: Context) -> bool:
     """Have those looked at again that are kept for a job that waits no more; whether there are."""
-    stale = context.emptied.stale(context.state.unplaced)
+    stale = context.memory(EmptiedMemory).stale(context.state.unplaced)
     for name in stale:
         context.touch_instance(name)
     return bool(stale)
@@ -123,7 +126,8 @@ def _kept(context: Context, instance: Instance, known: Emptied) -> Kept | None:
         if (booting := next(headed(context, instance), None)) is not None:
             comer = context.state.coming(booting)[0].job
             return Kept(comer, until, known.since_ms, headed=True)
-        under_way = home.name in context.emptied.planning or instance.id in context.emptied.awaited
+        memory = context.memory(EmptiedMemory)
+        under_way = home.name in memory.planning or instance.id in memory.awaited
         return Kept(None, until, known.since_ms) if under_way and not elsewhere else None
     if job is None or elsewhere or not _is_scarce(context, instance, job):
         return None

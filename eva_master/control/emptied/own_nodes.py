@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from eva_master.control.context import Context
+from eva_master.control.features.emptied.memory import EmptiedMemory
 from eva_master.control.planning import tenants
 from eva_master.model.catalog import base_family
 from eva_master.model.ids import InstanceId, RunId
@@ -111,7 +112,7 @@ def _units(context: Context, partition: str) -> Iterator[_Unit]:
 
 def _is_late(context: Context, place: InstanceId) -> bool:
     """Whether an instance boots, or its tasks leave it only for one that does."""
-    booting = context.emptied.booting
+    booting = context.memory(EmptiedMemory).booting
     if place in booting:
         return True
     return any(run.target in booting for run in context.state.occupants(place))
@@ -161,5 +162,5 @@ def _stay(context: Context, place: InstanceId) -> None:
         return
     for run in state.occupants(place):
         alone = not state.jobs[run.job].is_gang or len(state.jobs[run.job].spec.tasks) == 1
-        if alone and run.target is not None and run.target in context.emptied.booting:
+        if alone and run.target is not None and run.target in context.memory(EmptiedMemory).booting:
             context.turn_back(run, run.target)

@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from eva_master.control.context import Context
 from eva_master.control.emptied.fitting import headed
+from eva_master.control.features.emptied.memory import EmptiedMemory
 from eva_master.model.ids import InstanceId
 from eva_master.model.records import TaskRun
 from eva_master.model.states import RunState
@@ -22,7 +23,7 @@ def redirect(context: Context, partition: str, closed: Collection[InstanceId]) -
         closed: Instances that are kept for other tasks.
     """
     state = context.state
-    for name in [name for name, _ in context.emptied.of(partition)]:
+    for name in [name for name, _ in context.memory(EmptiedMemory).of(partition)]:
         if name in closed or not state.can_place(name):
             continue
         if state.targeting(name) or state.occupants(name):
@@ -42,7 +43,7 @@ def redirect(context: Context, partition: str, closed: Collection[InstanceId]) -
 
 def _comers(context: Context, instance: InstanceId) -> list[TaskRun]:
     """Task runs that await an instance, if they still run where they began to await it."""
-    awaited, state = context.emptied.awaited.get(instance), context.state
+    awaited, state = context.memory(EmptiedMemory).awaited.get(instance), context.state
     comers: list[TaskRun] = []
     if awaited is None:
         return comers

@@ -8,7 +8,7 @@ plan decides anew: the instance is there for it, empty and without another launc
 from __future__ import annotations
 
 from eva_master.control.context import Context
-from eva_master.control.state.derived.emptied import Comers
+from eva_master.control.features.emptied.memory import Comers, EmptiedMemory
 from eva_master.control.state.records import crew
 from eva_master.model.ids import InstanceId
 from eva_master.model.records import TaskRun
@@ -23,7 +23,7 @@ def look(context: Context) -> bool:
     Args:
         context: The present one.
     """
-    deserted, withdrawn = context.emptied.deserted, False
+    deserted, withdrawn = context.memory(EmptiedMemory).deserted, False
     while deserted:
         name, _ = deserted.popitem()
         comers = context.state.targeting(name)
@@ -33,14 +33,14 @@ def look(context: Context) -> bool:
             for run in comers:
                 context.retarget(run, run.instance)
             # The instance stays until a plan is adopted that saw it empty.
-            context.emptied.awaited[name] = _NOBODY
+            context.memory(EmptiedMemory).awaited[name] = _NOBODY
             context.plan_wanted = withdrawn = True
     return withdrawn
 
 
 def _may_be_empty(context: Context, name: InstanceId) -> bool:
     """Whether an instance boots, and plans made at any time decide what comes there."""
-    if name not in context.emptied.booting:
+    if name not in context.memory(EmptiedMemory).booting:
         return False
     instance, partitions = context.state.instances[name], context.settings.partitions
     home = partitions.home(instance.partition)

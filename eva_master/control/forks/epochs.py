@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 
 from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
+from eva_master.control.features.forks.memory import ForkMemory
+from eva_master.control.features.supply.memory import SupplyMemory
 from eva_master.control.forks import tracker
 from eva_master.control.forks.tracker import Done, Runner
 from eva_master.learning.speeds.first_rates import expected_rates
@@ -40,7 +42,7 @@ def follow(context: Context, name: JobId) -> None:
     if job.spec.forks == 1 or total is None:
         return
     if job.state not in (JobState.PENDING, JobState.RUNNING):
-        context.told_merges.pop(name, None)
+        context.memory(ForkMemory).told_merges.pop(name, None)
         return
     runs = _running(context, job)
     before = job.merging or NOT_BEGUN
@@ -145,7 +147,9 @@ def _present(context: Context, runs: Sequence[TaskRun], *, others: bool) -> set[
     attempts = set()
     for run in runs:
         if others and run.instance is not None and not _here(context, run):
-            until = Millis(context.silent.get(run.instance, context.now) + _CUT_OFF_MS)
+            until = Millis(
+                context.memory(SupplyMemory).silent.get(run.instance, context.now) + _CUT_OFF_MS
+            )
             if until <= context.now:
                 continue
             context.alarms.at(until, Alarm.job(run.job))
@@ -260,7 +264,7 @@ def _runners(context: Context, runs: list[TaskRun], training: Training | None) -
 def _tell(context: Context, run: TaskRun, now: Merging, total: int) -> None:
     if run.instance is None or not context.state.connected(run.instance):
         return
-    orders = context.told_merges.setdefault(run.job, {})
+    orders = context.memory(ForkMemory).told_merges.setdefault(run.job, {})
     what = run.instance, run.attempt, context.state.sessions.get(run.instance)
     order = tracker.told(now, run.replica, run.attempt, total)
     said = orders.get(run.id)

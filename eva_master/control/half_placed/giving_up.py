@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from eva_master.control.context import Context
 from eva_master.control.deadlines.ordering import with_due
+from eva_master.control.features.shared_limits.memory import SharedLimitsMemory
 from eva_master.control.planning.snapshot_builder import snapshot
 from eva_master.control.rounds.shared_queue import current
 from eva_master.control.state.records import crew
@@ -32,7 +33,7 @@ def refused(context: Context, jobs: Iterable[JobId]) -> None:
         context: The state of this turn.
         jobs: Jobs of the tasks that were to go there.
     """
-    half = context.shared_limits.half
+    half = context.memory(SharedLimitsMemory).half
     for name in jobs:
         half.setdefault(name, context.now)
     for name in [gang for gang in half if not _is_half(context, gang)]:

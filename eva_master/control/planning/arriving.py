@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from eva_master.control.context import Context
+from eva_master.control.features.lines.memory import LineMemory
 from eva_master.control.measure import remaining
 from eva_master.control.standing.standing import Standing, queue_of
 from eva_master.model.ids import JobId
@@ -19,9 +20,9 @@ def arrive(context: Context, job: Job) -> None:
     room from a line at once.
     """
     if join(context, job):
-        context.came_to_lines.add(job.id)
+        context.memory(LineMemory).came.add(job.id)
     else:
-        context.arrived(job)
+        _seen(context, job)
         context.plan_wanted = True
 
 
@@ -31,7 +32,7 @@ def depart(context: Context, job: Job) -> None:
     if job.id in standing.joined:
         del standing.joined[job.id]  # no policy has ever seen it
     else:
-        context.left(job)
+        _left(context, job)
 
 
 def join(context: Context, job: Job) -> bool:
@@ -57,7 +58,7 @@ def show(context: Context, standing: Standing) -> frozenset[JobId]:
     """The jobs that policies see for the first time, of those that stand in lines already."""
     shown = frozenset(standing.joined)
     for name in standing.joined:
-        context.arrived(context.state.jobs[name])
+        _seen(context, context.state.jobs[name])
     standing.joined = {}
     return shown
 
@@ -68,9 +69,27 @@ def rejoin(context: Context, jobs: Iterable[JobId]) -> None:
         job = context.state.jobs[name]
         if not join(context, job):
             del _standing(context, job).joined[name]
-            context.arrived(job)
+            _seen(context, job)
             context.plan_wanted = True
 
 
+def _seen(context: Context, job: Job) -> None:
+    """Count a job that policies can see from now on."""
+    context.state.count(arrivals=1)
+    home = context.settings.partitions.home(job.partition)
+    if not home.default:
+        context.state.partition_tally.arrived(home.name)
+
+
+def _left(context: Context, job: Job) -> None:
+    """Count a job that policies could see so far."""
+    context.state.count(completions=1)
+    home = context.settings.partitions.home(job.partition)
+    if not home.default:
+        context.state.partition_tally.left(home.name)
+
+
 def _standing(context: Context, job: Job) -> Standing:
-    return context.standings.of(context.settings.partitions.home(job.partition).name)
+    return context.memory(LineMemory).standings.of(
+        context.settings.partitions.home(job.partition).name
+    )

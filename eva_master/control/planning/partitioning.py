@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eva_master.control.context import Context
+from eva_master.control.features.lending.observer import LendingObserver
 from eva_master.control.measure import ledger, remaining
 from eva_master.control.planning import arriving, lasting_limits
 from eva_master.control.state.records import Records
@@ -131,7 +132,7 @@ def _moved(context: Context, name: JobId, partition: str) -> None:
     job = context.state.jobs[name]
     if not job.waits:  # else no policy has seen it
         arriving.depart(context, job)
-        context.leaves_lenders(job)
+        context.memory(LendingObserver).leaves_partition(context, job)
     job = replace(job, moved_to=partition)
     context.put_job(job)
     context.state.membership.unqueue(name)

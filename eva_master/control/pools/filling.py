@@ -7,6 +7,7 @@ from collections.abc import Collection
 from eva_master.control import converge
 from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
+from eva_master.control.features.lines.memory import LineMemory
 from eva_master.control.pools.admission import Bar, bar, gives_room
 from eva_master.control.standing.queue import Queue
 from eva_master.control.standing.rooms import Room
@@ -31,7 +32,8 @@ def adopt(
     Members that are no longer stated are drained; members drained by a plan and stated again are
     taken back.
     """
-    standing, before = context.standings.of(partition), members_of(context, partition)
+    standing = context.memory(LineMemory).standings.of(partition)
+    before = members_of(context, partition)
     if not (pools or lines or standing.pools or before):
         return
     pools, lines = named(pools, lines, names)
@@ -105,7 +107,8 @@ def fill(context: Context) -> bool:
     """
     if context.closing_down:
         return False
-    return any(_fill(context, name, standing) for name, standing in context.standings.items())
+    standings = context.memory(LineMemory).standings
+    return any(_fill(context, name, standing) for name, standing in standings.items())
 
 
 def _fill(context: Context, partition: str, standing: Standing) -> bool:
@@ -121,7 +124,7 @@ def _fill(context: Context, partition: str, standing: Standing) -> bool:
         return False
     run = context.state.runs[run_id(head.job, head.index)]
     standing.taken.add(run.id)
-    context.rooms_left[head.instance] -= 1
+    context.memory(LineMemory).rooms_left[head.instance] -= 1
     pool = standing.pool_of[head.instance]
     run = replace(run, target=head.instance, fetched=None, pool=pool)
     context.put_run(converge.placed(context, run))
@@ -134,8 +137,8 @@ def look(context: Context, name: RunId) -> None:
     if run is None:
         return
     if run.extra or run.state is RunState.WAITING:  # else that it does not wait was noted
-        context.follow_waiting(run)
-    context.standings.touch_job(run.job)
+        context.memory(LineMemory).follow(context, run)
+    context.memory(LineMemory).standings.touch_job(run.job)
 
 
 def _room(context: Context, standing: Standing, name: InstanceId) -> Room | None:
@@ -172,5 +175,5 @@ def _admitted(context: Context, partition: str, name: JobId) -> bool:
     if barred is Bar.BACKOFF:
         context.alarms.at(job.not_before_ms, Alarm.job(name))
     elif barred is Bar.QUOTA:
-        context.over_quota.setdefault(job.spec.tenant, set()).add(job.id)
+        context.memory(LineMemory).over_quota.setdefault(job.spec.tenant, set()).add(job.id)
     return barred is None

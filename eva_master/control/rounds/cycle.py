@@ -13,6 +13,14 @@ from eva_master.control.deadlines.yielding import yield_places
 from eva_master.control.emptied import keeping
 from eva_master.control.emptied.own_nodes import fill_own_nodes
 from eva_master.control.emptied.redirecting import redirect
+from eva_master.control.features.between_rounds.memory import RoundMemory
+from eva_master.control.features.emptied.memory import EmptiedMemory
+from eva_master.control.features.lines.memory import LineMemory
+from eva_master.control.features.shared_limits.memory import (
+    NO_MEMORY,
+    QueueMemory,
+    SharedLimitsMemory,
+)
 from eva_master.control.lending import payments
 from eva_master.control.planning import arriving
 from eva_master.control.planning.parts import events
@@ -27,7 +35,6 @@ from eva_master.control.rounds.preempting_across import make_room
 from eva_master.control.rounds.quotas import TenantLimits
 from eva_master.control.rounds.shared_queue import current
 from eva_master.control.rounds.withheld import Withheld, withheld
-from eva_master.control.state.queue_memory import NO_MEMORY, QueueMemory
 from eva_master.control.supply import availability
 from eva_master.model.actions import RequestPlan
 from eva_master.model.changes import Round
@@ -57,7 +64,7 @@ class Cycle:
         self.partition = partition
         self._context = context
         self._state = context.state
-        self._standing = context.standings.of(partition.name)
+        self._standing = context.memory(LineMemory).standings.of(partition.name)
         self._partitions = context.settings.partitions
         divided = self._partitions.divided
         self._grid_ms = partition.round_grid_ms if divided else context.settings.round_grid_ms
@@ -162,12 +169,12 @@ class Cycle:
         since = context.now - period_ms
         self._withheld.forget(since)
         self._yielded_to &= self._state.jobs.keys()
-        context.declined = {job: at for job, at in context.declined.items() if at > since}
+        context.memory(RoundMemory).forget(since)
         self._state.dependencies.settle_priorities()
         whole = snapshot(self._state, context.now, context.settings)
         self._asked = self._pipeline().ask(whole)
         self._note_parts(self._asked)
-        context.emptied.asked(self.partition.name, self._in_flight)
+        context.memory(EmptiedMemory).asked(self.partition.name, self._in_flight)
         shown, memory = self._asked.shown, self._memory
         context.outbox.add(RequestPlan(self._in_flight, shown, memory, self.partition.name))
 
@@ -204,7 +211,7 @@ class Cycle:
             held_back=availability.held_back_jobs(context),
             gate=availability.gate(context),
             stated=self._state.membership.stated,
-            declined=frozenset(context.declined),
+            declined=frozenset(context.memory(RoundMemory).declined),
             queues=self._queue_memory(),
             turns=self._waiting_turns,
         )
@@ -226,7 +233,7 @@ class Cycle:
             return NO_MEMORY
         kept_ms = context.settings.round_period_ms
         paused = availability.paused_jobs(context)
-        return context.shared_limits.value(paused, context.now, kept_ms)
+        return context.memory(SharedLimitsMemory).value(paused, context.now, kept_ms)
 
     def _next_request(self) -> Millis:
         """When the next plan may be requested."""
@@ -310,7 +317,7 @@ class Cycle:
         queue = current(context)
         if queue is None:
             return None
-        context.shared_limits.open = any(seat.taken for seat in queue.seats)
+        context.memory(SharedLimitsMemory).open = any(seat.taken for seat in queue.seats)
         if (changes := queue.changes_ms()) is not None:
             context.alarms.at(changes, Alarm(Wake.AVAILABILITY))
         return queue.digest(self.partition.name)
@@ -340,7 +347,8 @@ class Cycle:
         keeping.failed(self._context, self.partition.name)
         if self._asked is not None and self._asked.queue is not None:
             units = self._asked.queue.granted(self.partition.name)
-            if self._context.shared_limits.unused(units, (), self._context.now, again=False):
+            memory = self._context.memory(SharedLimitsMemory)
+            if memory.unused(units, (), self._context.now, again=False):
                 self._context.plan_wanted = True
         self.want(insists=True)
 
@@ -362,7 +370,7 @@ class Cycle:
         answer = self._pipeline().answer(asked, event.plan, whole, taken, ordered)
         decision, put_off = answer.decision, answer.put_off
         self._note_cuts(answer, asked)
-        context.declined.update(dict.fromkeys(answer.declined, context.now))
+        context.memory(RoundMemory).declined.update(dict.fromkeys(answer.declined, context.now))
         names = {**adopt(context, decision, self.partition.name), **answer.reused}
         redirect(context, self.partition.name, asked.closed)
         if not self._grid_ms:
@@ -370,7 +378,7 @@ class Cycle:
             fill_own_nodes(context, self.partition.name, asked.closed, placed)
         seen = not self._rounds_left
         keeping.adopted(context, self.partition.name, event.round, answer.yielding, whole=seen)
-        context.emptied.await_too(answer.awaited, self._state.live)
+        context.memory(EmptiedMemory).await_too(answer.awaited, self._state.live)
         ours = [terms for terms in self._state.lending.in_force() if self._has(terms)]
         quotas = context.settings.tenancy.quotas
         payments.adopt(self._state, event.plan, ours, quotas, context.now)
@@ -379,7 +387,7 @@ class Cycle:
             {terms for terms in ended if terms.partition == self.partition.name}
         )
         claims = asked.shown.claims
-        context.claimed[self.partition.name] = {
+        context.memory(LineMemory).claimed[self.partition.name] = {
             name for claim in claims for name in claim.instances
         }
         self._shown = frozenset()
@@ -409,12 +417,12 @@ class Cycle:
             context.settings,
             sums=state.partition_tally.totals(),
             now=context.now,
-            ignored={*availability.paused_jobs(context), *context.declined},
-            refused=[*context.shared_limits.refusals],
+            ignored={*availability.paused_jobs(context), *context.memory(RoundMemory).declined},
+            refused=[*context.memory(SharedLimitsMemory).refusals],
             whole=whole,
         )
         if names:
-            context.late |= names
+            context.memory(RoundMemory).overdue |= names
             context.plan_wanted = True
 
     def _ahead(self, milestones: Iterable[tuple[JobId, int]]) -> dict[JobId, int]:
@@ -475,7 +483,8 @@ class Cycle:
 
     def _note_turns(self, answer: Answer, asked: Asked) -> None:
         """Remember for whom this partition left unused what is free of shared limits."""
-        context, queue, memory = self._context, asked.queue, self._context.shared_limits
+        context, queue = self._context, asked.queue
+        memory = context.memory(SharedLimitsMemory)
         if queue is None:
             return
         placed, served = {run for run, _ in answer.decision.places}, _served(answer.decision)

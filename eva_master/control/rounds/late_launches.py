@@ -12,8 +12,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
+from eva_master.control.features.emptied.memory import Comers
 from eva_master.control.limits import Unit, units
-from eva_master.control.state.derived.emptied import Comers
 from eva_master.model.ids import InstanceId, RunId
 from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Assign, Duplicate, NewInstance, Plan, pooled

@@ -13,6 +13,8 @@ from eva_master.control import limits
 from eva_master.control.deadlines.hurry import hurry
 from eva_master.control.deadlines.ordering import with_due
 from eva_master.control.emptied import giving_way, leftovers
+from eva_master.control.features.emptied.memory import Comers
+from eva_master.control.features.shared_limits.memory import NO_MEMORY, QueueMemory
 from eva_master.control.limits import Unit
 from eva_master.control.planning.allowance import afforded, allowance, leeway
 from eva_master.control.planning.parts import Sums, part_of
@@ -30,8 +32,6 @@ from eva_master.control.rounds.shared_limits import SharedLimitsStage
 from eva_master.control.rounds.shared_queue import shared_queue
 from eva_master.control.settings import Settings
 from eva_master.control.standing.membership import Statement
-from eva_master.control.state.derived.emptied import Comers
-from eva_master.control.state.queue_memory import NO_MEMORY, QueueMemory
 from eva_master.control.state.records import PlanningRecords
 from eva_master.control.supply.boot_gate import BootGate
 from eva_master.learning.boots import Boots

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from eva_master.control import suspending
 from eva_master.control.context import Context
 from eva_master.control.deadlines.ordering import with_due
+from eva_master.control.features.shared_limits.memory import SharedLimitsMemory
 from eva_master.model.fleet.partitions import Partition
 from eva_master.model.ids import InstanceId
 from eva_master.model.planning.plan import Suspend
@@ -27,7 +28,7 @@ def make_room(
         whole: The cluster after that plan.
         queue: The queue after that plan.
     """
-    settings, memory = context.settings, context.shared_limits
+    settings, memory = context.settings, context.memory(SharedLimitsMemory)
     if queue is None or not settings.preemption_across:
         return
     if settings.preemption is not Preemption.SUSPEND:

@@ -6,12 +6,16 @@ from collections.abc import Callable, Mapping
 
 from eva_master.control.context import Context
 from eva_master.control.deadlines.ordering import with_due
+from eva_master.control.features.shared_limits.memory import (
+    CloudRefusal,
+    QueueMemory,
+    SharedLimitsMemory,
+)
 from eva_master.control.planning import tenants
 from eva_master.control.planning.allowance import Allowance, allowance
 from eva_master.control.planning.parts import Sums
 from eva_master.control.planning.snapshot_builder import revision, snapshot
 from eva_master.control.settings import NO_LIMIT, Settings
-from eva_master.control.state.queue_memory import CloudRefusal, QueueMemory
 from eva_master.control.state.records import PlanningRecords
 from eva_master.control.supply import availability
 from eva_master.model.catalog import Offering
@@ -81,7 +85,7 @@ def current(context: Context) -> SharedQueue | None:
     Args:
         context: Of this turn.
     """
-    state, settings, memory = context.state, context.settings, context.shared_limits
+    state, settings, memory = context.state, context.settings, context.memory(SharedLimitsMemory)
     if len(settings.partitions.parts) < 2:
         return None
     _follow_arrays(context)
@@ -108,7 +112,7 @@ def _follow_arrays(context: Context) -> None:
 
     Before that time their tasks wait for no limit of the cluster.
     """
-    state, memory = context.state, context.shared_limits
+    state, memory = context.state, context.memory(SharedLimitsMemory)
     for name in state.unplaced:
         job = state.jobs[name]
         if job.is_gang or job.spec.concurrency is None:

@@ -7,6 +7,8 @@ from itertools import islice
 
 from eva_master.control.alarms import Alarm, Wake
 from eva_master.control.context import Context
+from eva_master.control.features.lines.memory import LineMemory
+from eva_master.control.features.supply.memory import SupplyMemory
 from eva_master.control.supply.boot_gate import BootGate
 from eva_master.learning.boots import Boots, lost_scope, scopes
 from eva_master.model.ids import InstanceId, JobId, Millis, OfferingId
@@ -47,9 +49,10 @@ def note_end(context: Context, instance: Instance, reason: str, *, reclaimed: bo
         reclaimed: Whether the cloud took it back for another customer.
     """
     registered = instance.ready_ms is not None or context.state.connected(instance.id)
-    idle = instance.id in context.unproven
-    context.unproven.discard(instance.id)
-    ran_from = context.proving.pop(instance.id, None)
+    memory = context.memory(SupplyMemory)
+    idle = instance.id in memory.unproven
+    memory.unproven.discard(instance.id)
+    ran_from = memory.proving.pop(instance.id, None)
     if reclaimed or instance.leaving_ms is not None or instance.at_risk:
         return
     if instance.state is InstanceState.TERMINATING:
@@ -59,7 +62,7 @@ def note_end(context: Context, instance: Instance, reason: str, *, reclaimed: bo
     about = f": {reason}" if reason else ""
     name = f"{instance.id} ({instance.offering.id})"
     if registered and not idle:
-        ended = context.silent.get(instance.id, context.now)
+        ended = context.memory(SupplyMemory).silent.get(instance.id, context.now)
         if ran_from is not None and ended - ran_from < PROVEN_MS:
             why = f"{name} ended as soon as a task ran on it{about}"
             _lost(context, instance, _jobs(context, instance), why)
@@ -73,7 +76,7 @@ def _stood_ms(context: Context, instance: Instance) -> int:
     """For how long an instance had been ready when it was heard of last."""
     if instance.ready_ms is None:
         return 0
-    return context.silent.get(instance.id, context.now) - instance.ready_ms
+    return context.memory(SupplyMemory).silent.get(instance.id, context.now) - instance.ready_ms
 
 
 def gave_up(context: Context, instance: Instance, jobs: Collection[JobId], reason: str) -> None:
@@ -81,9 +84,9 @@ def gave_up(context: Context, instance: Instance, jobs: Collection[JobId], reaso
 
     Unless they were tasks of one job, whose image or inputs may be too large for any such instance.
     """
-    if instance.id not in context.unproven:
+    if instance.id not in context.memory(SupplyMemory).unproven:
         return
-    context.unproven.discard(instance.id)
+    context.memory(SupplyMemory).unproven.discard(instance.id)
     why = f"{instance.id} ({instance.offering.id}) was of no use: {reason}"
     if len(jobs) > 1:
         _failed(context, instance, context.settings.boot_backoff_ms, why)
@@ -93,7 +96,7 @@ def gave_up(context: Context, instance: Instance, jobs: Collection[JobId], reaso
 
 def registered(context: Context, instance: Instance) -> None:
     """A worker registered for the first time: who waited for that may be bought for."""
-    context.unproven.add(instance.id)
+    context.memory(SupplyMemory).unproven.add(instance.id)
     if not context.state.boots.streaks:
         return
     boots = context.state.boots.registered(instance.offering, _jobs(context, instance))
@@ -103,9 +106,10 @@ def registered(context: Context, instance: Instance) -> None:
 
 def worked(context: Context, instance: Instance) -> None:
     """A task runs on an instance, so booting such instances works."""
-    if instance.id in context.unproven:
-        context.unproven.discard(instance.id)
-        context.proving[instance.id] = context.now
+    memory = context.memory(SupplyMemory)
+    if instance.id in memory.unproven:
+        memory.unproven.discard(instance.id)
+        memory.proving[instance.id] = context.now
         context.alarms.at(Millis(context.now + PROVEN_MS), Alarm.instance(instance.id))
     if not context.state.boots.streaks:
         return
@@ -116,9 +120,9 @@ def worked(context: Context, instance: Instance) -> None:
 
 def outlived(context: Context, instance: Instance) -> None:
     """Look whether an instance has outlived the start of its first task for long enough."""
-    ran_from = context.proving.get(instance.id)
+    ran_from = context.memory(SupplyMemory).proving.get(instance.id)
     if ran_from is not None and context.now - ran_from >= PROVEN_MS:
-        del context.proving[instance.id]
+        del context.memory(SupplyMemory).proving[instance.id]
         proven(context, _jobs(context, instance))
 
 
@@ -184,7 +188,8 @@ def _untried(context: Context, name: InstanceId) -> bool:
     """Whether nothing has run for long enough on an instance to tell that it outlives it."""
     instance = context.state.instances[name]
     booting = instance.state in (InstanceState.LAUNCHING, InstanceState.UP)
-    return booting or name in context.unproven or name in context.proving
+    memory = context.memory(SupplyMemory)
+    return booting or name in memory.unproven or name in memory.proving
 
 
 def _lost(context: Context, instance: Instance, jobs: Collection[JobId], why: str) -> None:
@@ -234,7 +239,8 @@ def _jobs(context: Context, instance: Instance) -> list[JobId]:
     jobs = sorted({run.job for run in context.state.targeting(instance.id)})
     if jobs or not instance.pool:
         return jobs
-    standing = context.standings.of(context.settings.partitions.home(instance.partition).name)
+    home = context.settings.partitions.home(instance.partition)
+    standing = context.memory(LineMemory).standings.of(home.name)
     lines = (line for line in standing.lines if instance.pool in line.pools)
     heads = (job for line in lines for job in line.jobs if job in context.state.unplaced)
     return list(islice(heads, 1))

@@ -12,8 +12,6 @@ def remove(context: Context, instance: Instance) -> None:
     """Note that an instance is gone: nothing runs on it, and who was there starts elsewhere."""
     context.put_instance(instance.to(InstanceState.GONE, context.now))
     context.state.disconnect(instance.id)
-    context.silent.pop(instance.id, None)
-    context.failures.faults.pop(instance.id, None)
     context.outbox.forget(instance.id)
     context.abandon(instance.id)
     for run in context.state.occupants(instance.id):

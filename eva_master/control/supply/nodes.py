@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
+from eva_master.control.features.supply.memory import SupplyMemory
 from eva_master.control.measure import ledger
 from eva_master.control.supply import departures, draining
 from eva_master.model.actions import Reply
@@ -85,13 +86,13 @@ def _kept(before: Instance | None) -> Drain | None:
 def converge(context: Context, instance: Instance) -> None:
     """Look after a node without a session: it is gone once it must have stopped its tasks."""
     if context.state.connected(instance.id):
-        context.silent.pop(instance.id, None)
+        context.memory(SupplyMemory).silent.pop(instance.id, None)
         return
     occupied = bool(context.state.occupants(instance.id))
     if context.closing_down and not occupied:
         gone(context, instance, "the cluster is shut down")
         return
-    since = context.silent.setdefault(instance.id, context.now)
+    since = context.memory(SupplyMemory).silent.setdefault(instance.id, context.now)
     fenced_ms = taken_for_empty_ms(instance.fence_ms)
     limit = fenced_ms if occupied else min(fenced_ms, context.settings.lost_worker_ms)
     if context.now - since < limit:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from eva_master.control.context import Context
+from eva_master.control.features.between_rounds.memory import RoundMemory
 from eva_master.control.measure import ledger
 from eva_master.control.settings import Settings
 from eva_master.control.state.records import Records
@@ -93,7 +94,9 @@ def refused(context: Context, instance: Instance, retry_at: Millis, why: str) ->
     offering, state = instance.offering, context.state
     if offering.purchase is not Purchase.SPOT:
         return retry_at
-    context.refused.add(context.settings.partitions.home(instance.partition).name)
+    context.memory(RoundMemory).refused.add(
+        context.settings.partitions.home(instance.partition).name
+    )
     held = offering.id in _held(state)
     state.set_market(state.market.refused(offering, context.now, held=held))
     until = max(retry_at, state.market.pools.retry_ms(pool_of(offering)))

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eva_master.control.features.lines.memory import LineMemory
 from eva_master.control.measure import ledger
 from eva_master.control.measure.partition_sums import of_partitions
 from eva_master.model.accounting.tenants import OwnerPatterns
@@ -130,7 +131,7 @@ def _check_parts(world: ChaoticWorld) -> None:
         if run.target is not None and job.state not in TERMINAL_JOB:
             ours = state.instances[run.target].partition
             assert job.partition == ours, f"{run.id} of {job.partition} is to run in {ours}"
-    for name, standing in world.machine._context.standings.items():
+    for name, standing in world.machine._context.memory(LineMemory).standings.items():
         for member in {it for pool in standing.pools for it in pool.members}:
             assert state.instances[member].partition == name, f"{member} is in a pool of {name}"
     usable = Counter(it.offering.id for it in live if state.can_place(it.id))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eva_master.control.features.lines.memory import LineMemory
 from eva_master.control.standing.standing import Standing
 from eva_master.control.state.store import State
 from eva_master.control.supply import availability
@@ -73,7 +74,7 @@ def _standing_in(state: State, line: Line, job: Job) -> list[TaskRun]:
 
 def _check_lines(world: ChaoticWorld) -> int:
     """No waiting head fits on a member; returns how many members were looked at."""
-    standings = world.machine._context.standings
+    standings = world.machine._context.memory(LineMemory).standings
     return sum(_check_partition(world, name, it) for name, it in standings.items())
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from eva_lab.simulator.cluster.delays import Delays
+from eva_master.control.features.emptied.memory import EmptiedMemory
 from eva_master.control.settings import Limits
 from eva_master.model.catalog import Purchase
 from eva_master.model.events import (
@@ -80,7 +81,7 @@ def test_all_go_when_the_master_closes_down() -> None:
     world = World(ONE)
     world.come(job("a", 2, minutes=5))
     world.come(job("b", 2, minutes=1), at_min=1)
-    assert world.run(lambda: bool(world.machine._context.emptied.kept()))
+    assert world.run(lambda: bool(world.machine._context.memory(EmptiedMemory).kept()))
     world.inbox.post(ClosingDown())
     world.run(lambda: entered(world, InstanceState.TERMINATING) >= 0, limit_ms=1)
     assert entered(world, InstanceState.TERMINATING) == world.timeline.now()
@@ -209,7 +210,7 @@ def test_a_master_that_restarts_while_an_instance_is_empty() -> None:
     world = World(ONE)
     world.come(job("a", 2, minutes=5))
     world.come(job("b", 2, minutes=5), at_min=1)
-    assert world.run(lambda: bool(world.machine._context.emptied.kept()))
+    assert world.run(lambda: bool(world.machine._context.memory(EmptiedMemory).kept()))
     world.restart()
     world.finish()
     assert (world.launches, world.ended()) == (1, 2)
@@ -219,7 +220,7 @@ def test_a_master_that_restarts_without_tasks_gives_back_what_is_empty() -> None
     world = World(ONE)
     world.come(job("a", 2, minutes=5))
     world.come(job("b", 2, minutes=5), at_min=1)
-    assert world.run(lambda: bool(world.machine._context.emptied.kept()))
+    assert world.run(lambda: bool(world.machine._context.memory(EmptiedMemory).kept()))
     world.inbox.post(CancelRequested("c", JobId("b-2"), "me"))
     world.restart()
     world.inbox.post(CancelRequested("c", JobId("b-2"), "me"))

@@ -10,6 +10,7 @@ from eva_lab.simulator.cluster.work import Work
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.adapters.rpc.server import views
 from eva_master.app.policy_registry import policies
+from eva_master.control.features.forks.memory import ForkMemory
 from eva_master.control.forks import tracker
 from eva_master.control.measure import attained, ledger
 from eva_master.control.settings import Settings
@@ -188,7 +189,7 @@ def test_a_fork_leaves_a_node_that_is_drained_and_the_others_go_on() -> None:
     merging = fleet.job("a-1").merging
     assert merging is not None
     assert merging.steps == 14 * 600
-    assert not fleet.machine._context.told_merges
+    assert not fleet.machine._context.memory(ForkMemory).told_merges
 
 
 def test_nothing_is_remembered_of_a_forked_job_that_was_cancelled() -> None:
@@ -198,7 +199,7 @@ def test_nothing_is_remembered_of_a_forked_job_that_was_cancelled() -> None:
     fleet.inbox.post(CancelRequested("c", JobId("a-1"), "me"))
     fleet.until(lambda: fleet.ended("a-1"))
     assert fleet.job("a-1").state is JobState.CANCELLED
-    assert not fleet.machine._context.told_merges
+    assert not fleet.machine._context.memory(ForkMemory).told_merges
 
 
 def test_who_is_left_alone_in_an_epoch_does_what_the_others_did_not() -> None:

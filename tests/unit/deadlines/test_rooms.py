@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from eva_master.control.deadlines.choosing import has_room
+from eva_master.control.features.deadlines.memory import DeadlineMemory
 from eva_master.control.machine import Machine
 from eva_master.model.catalog import Offering, spot_family
 from eva_master.model.events import JobSubmitted, LaunchFailed, PlanReady
@@ -77,5 +78,5 @@ def test_who_is_alone_shares_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     it = waits(ZONES[0], 0.5)
     first = JobId("job-1")
     it._context.put_job(replace(it.state.jobs[first], buys=Buys.ALONE))
-    it._context.deadlines.free = Millis(-1), []
+    it._context.memory(DeadlineMemory).free = Millis(-1), []
     assert not has_room(it._context, it.state.jobs[LATER])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from eva_master.control.features.lines.memory import LineMemory
 from eva_master.control.measure import ledger
 from eva_master.model.actions import RequestPlan, StartTask, StopTask
 from eva_master.model.catalog import InstanceType, Offering, Purchase
@@ -62,7 +63,7 @@ def test_a_plan_leaves_the_pools_and_lines_of_other_partitions_alone() -> None:
     cluster.answer("short", pool(cluster, "short", 1))
     cluster.answer("main", pool(cluster, "main", 2))
     assert [len(members(cluster, name)) for name in ("short", "main")] == [1, 2]
-    standings = cluster.machine._context.standings
+    standings = cluster.machine._context.memory(LineMemory).standings
     assert [it.reason for it in standings.of("short").pools] == ["short keeps them"]
     assert cluster.machine.state.membership.reasons == {
         "short/kept": "short keeps them",

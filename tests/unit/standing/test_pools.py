@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.context import Context
+from eva_master.control.features.installed import features
 from eva_master.control.measure import ledger
 from eva_master.control.planning.validate_plan import reconcile
 from eva_master.control.pools import filling
@@ -458,7 +459,7 @@ def test_an_owned_node_that_leaves_a_pool_takes_tasks_as_before(purchase: Purcha
     state.put_instance(
         Instance(InstanceId("n"), offering, (("ready", 0),), Millis(0), pool="p", up_ms=Millis(0))
     )
-    context = Context(state, QUICK)
+    context = Context(state, QUICK, features(state, QUICK))
     context.begin(Millis(1))
     filling.adopt(context, "", (), (), {})
     assert state.can_place(InstanceId("n")) == (purchase is Purchase.OWNED)

@@ -1,4 +1,4 @@
-"""Memory of the queues at limits that partitions share; a restart of the master forgets it."""
+"""Memory of the queues at limits that partitions share."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from eva_master.control.turn.turn import Feature, Turn
 from eva_master.model.ids import JobId, Millis, OfferingId
+from eva_master.model.records import Job
+from eva_master.model.states import JobState
 from eva_master.packing.shared_limits.queue import SharedQueue
 
 _MOST_TRIES = 3
@@ -50,7 +53,7 @@ NO_MEMORY = QueueMemory()
 
 
 @dataclass(slots=True)
-class SharedLimitsMemory:
+class SharedLimitsMemory(Feature):
     """Data about shared limits that is remembered from round to round.
 
     Attributes:
@@ -142,11 +145,22 @@ class SharedLimitsMemory:
             self.left_unused.discard(job)
         return len(self.passed) > before
 
-    def forget(self, job: JobId) -> None:
-        """Forget a job, which has ended."""
-        for passed in [entry for entry in self.passed if entry[0] == job]:
+    def job_ends(self, turn: Turn, job: Job) -> None:
+        """Forget a job that ends."""
+        for passed in [entry for entry in self.passed if entry[0] == job.id]:
             del self.passed[passed]
-        self.since.pop(job, None)
-        self.over.pop(job, None)
-        self.left_unused.discard(job)
-        self.tries.pop(job, None)
+        self.since.pop(job.id, None)
+        self.over.pop(job.id, None)
+        self.left_unused.discard(job.id)
+        self.tries.pop(job.id, None)
+
+    def job_changed(self, turn: Turn, old: Job | None, job: Job) -> None:
+        """Plan if a job waits for limits no more: others may have what was free for it."""
+        if self.open and old is not None and _leaves_queues(old, job):
+            turn.plan_wanted = True
+
+
+def _leaves_queues(old: Job, job: Job) -> bool:
+    """Whether a job that waited for limits does so no more."""
+    ends = job.state is JobState.ENDING is not old.state
+    return ends or (job.suspension is not None and old.suspension is None)

@@ -1,10 +1,11 @@
-"""Memory of the instances that have emptied; a restart of the master forgets it."""
+"""Memory of the instances that have emptied."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from eva_master.control.turn.turn import Feature, Turn
 from eva_master.model.fleet.keeping import Kept
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.records import Instance, TaskRun
@@ -46,7 +47,7 @@ class Comers:
     beside: frozenset[RunId]
 
 
-class EmptiedMemory:
+class EmptiedMemory(Feature):
     """The instances that have emptied and stay for now.
 
     Args:
@@ -65,7 +66,7 @@ class EmptiedMemory:
         self.booting: dict[InstanceId, None] = {}
         self.awaited: dict[InstanceId, Comers] = {}
         for instance in live:
-            self.follow(instance)
+            self._follow(instance)
         self._known: dict[InstanceId, Emptied] = {}
         self.deserted: dict[InstanceId, None] = {}
         self.shares: dict[str, Share] = {}
@@ -77,8 +78,24 @@ class EmptiedMemory:
     def __contains__(self, instance: object) -> bool:
         return instance in self._known
 
-    def follow(self, instance: Instance) -> None:
+    def run_changed(self, turn: Turn, old: TaskRun | None, run: TaskRun) -> None:
+        """Look at instances that the task run has left empty, or has come to."""
+        if old is None:
+            return
+        # A task run may be no longer to come to an instance that boots.
+        place = old.target
+        if place is not None and run.target is None and place in self.booting:
+            self.deserted[place] = None
+        occupants = turn.state.occupant_ids
+        for name in {run.instance: None, run.target: None, old.instance: None, old.target: None}:
+            if name is not None and (name in self._known or not occupants(name)):
+                turn.touch_instance(name)
+
+    def instance_changed(self, turn: Turn, old: Instance | None, instance: Instance) -> None:
         """Follow whether an instance boots."""
+        self._follow(instance)
+
+    def _follow(self, instance: Instance) -> None:
         if instance.state in (InstanceState.LAUNCHING, InstanceState.UP):
             self.booting[instance.id] = None
         else:
@@ -88,17 +105,6 @@ class EmptiedMemory:
         """Note that a plan awaits the end of task runs on some instances."""
         live_awaited = {name: comers for name, comers in self.awaited.items() if name in live}
         self.awaited = {**live_awaited, **awaited}
-
-    def left_by(self, run: TaskRun, now: TaskRun) -> None:
-        """Follow whether a task run is no longer to come to an instance that boots.
-
-        Args:
-            run: Its record until now.
-            now: Its record from now on.
-        """
-        place = run.target
-        if place is not None and now.target is None and place in self.booting:
-            self.deserted[place] = None
 
     def note(self, instance: InstanceId, partition: str, now: Millis) -> Emptied:
         """The memory of an empty instance, begun now if the instance was not empty before."""

@@ -1,0 +1,1 @@
+"""Jobs whose tasks run independently of each other."""

@@ -1,0 +1,1 @@
+"""Data that rounds of planning leave to later rounds of any partition."""

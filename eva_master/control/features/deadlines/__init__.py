@@ -1,0 +1,1 @@
+"""Jobs with deadlines, and jobs that wait for spot instances."""

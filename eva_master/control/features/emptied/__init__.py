@@ -1,0 +1,1 @@
+"""Instances that have emptied, and whether they stay."""

@@ -1,0 +1,1 @@
+"""Failures of tasks, and of instances."""

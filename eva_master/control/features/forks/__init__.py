@@ -1,0 +1,1 @@
+"""Jobs whose task runs as several forks."""

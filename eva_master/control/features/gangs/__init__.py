@@ -1,0 +1,1 @@
+"""Jobs whose tasks start together."""

@@ -1,0 +1,1 @@
+"""Debts between tenants follow jobs."""

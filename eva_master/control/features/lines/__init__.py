@@ -1,0 +1,1 @@
+"""Lines of jobs before pools of instances."""

@@ -1,0 +1,1 @@
+"""Accounts and measurements follow task runs."""

@@ -1,0 +1,1 @@
+"""Extra runs of an array's late tasks."""

@@ -1,0 +1,1 @@
+"""Limits that partitions share, and the queues at them."""

@@ -1,0 +1,1 @@
+"""Machines that stand still, and tasks with them."""

@@ -1,0 +1,1 @@
+"""Instances that come, prove themselves and go."""
