@@ -35,6 +35,7 @@ _WORKER = (
     *("obstore", "prometheus-client", "protobuf", "psutil", "structlog"),
 )
 _OURS = {"eva-scheduler": REPOSITORY, "eva-iterator": REPOSITORY / "iterator_sdk"}
+_PACKAGES = ("eva_lab", "eva_master", "eva_policies", "eva_worker")
 _PLATFORMS = ("manylinux_2_28", "manylinux_2_17", "manylinux2014")
 _PIP = "pip"
 
@@ -77,7 +78,7 @@ def source_digest() -> str:
 def _sources() -> Iterator[Path]:
     for name in ("pyproject.toml", "constraints.txt", "iterator_sdk/pyproject.toml"):
         yield REPOSITORY / name
-    for folder in ("eva_lab", "eva_master", "eva_worker", "iterator_sdk", "deploy/systemd"):
+    for folder in (*_PACKAGES, "iterator_sdk", "deploy/systemd"):
         for path in (REPOSITORY / folder).rglob("*"):
             if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".pyc":
                 yield path

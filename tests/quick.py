@@ -21,7 +21,15 @@ import grimp
 
 ROOT = Path(__file__).parents[1]
 UNIT = "tests/unit"
-PACKAGES = ("eva_lab", "eva_master", "eva_worker", "eva_iterator", "benchmarks", "tests")
+PACKAGES = (
+    "eva_lab",
+    "eva_master",
+    "eva_policies",
+    "eva_worker",
+    "eva_iterator",
+    "benchmarks",
+    "tests",
+)
 MOST = 150
 """Test files that are run at most, unless all are."""
 FARTHEST = 2

@@ -1,24 +1,20 @@
-"""Finds the policies: packages below `eva_master.policies`, and plug-ins of other distributions.
+"""Finds the policies by the entry points of the group ``eva.policies``, Eva's own as all others.
 
-A distribution adds a policy by an entry point in the group ``eva.policies``, which is named as
-the policy and refers to a `ports.PolicyKind`. A policy is imported when it is asked for and not
-before: a plug-in that is broken harms only those who choose it.
+An entry point is named as the policy and refers to a `ports.PolicyKind`. A policy is imported when
+a user asks for it and not before: a broken plug-in harms only its users.
 """
 
 from __future__ import annotations
 
 import hashlib
-import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
-from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import eva_master.policies
 from eva_master.model.errors import UnusablePolicy
 from eva_master.ports import PolicyKind
 
@@ -26,6 +22,7 @@ GROUP = "eva.policies"
 """The entry point group in which other distributions name their policies."""
 OWN = "eva-scheduler"
 """The distribution whose policies come with Eva."""
+_MASTER = "eva_master"
 
 RENAMED: Mapping[tuple[str, str | None], tuple[str, str | None]] = {
     ("eva", "published"): ("eva_published", None),
@@ -111,9 +108,9 @@ class Policies(Mapping[str, PolicyKind]):
         return list(self._sources[name])
 
     def code_of(self, name: str) -> str:
-        """A digest of the source of a plug-in; empty for a policy that comes with Eva."""
-        source = self._sources[name][0]
-        return "" if source.distribution == OWN else _code_of(_top(source.target))
+        """A digest of the package that a policy is in; empty for those of `eva_master`."""
+        package = _top(self._sources[name][0].target)
+        return "" if package == _MASTER else _code_of(package)
 
     def faults(self) -> dict[str, UnusablePolicy]:
         """Why policies cannot be used, by name, as far as it can be told without importing them."""
@@ -138,26 +135,19 @@ def policies() -> Policies:
 
 def find_policies() -> Policies:
     """Look for policies on the import path."""
-    built_in = [
-        _built_in(module.name)
-        for module in pkgutil.iter_modules(eva_master.policies.__path__)
-        if module.ispkg
-    ]
-    return Policies([*built_in, *map(plugin, entry_points(group=GROUP))])
+    return Policies(map(plugin, entry_points(group=GROUP)))
 
 
 def plugin(point: EntryPoint) -> PolicySource:
     """The policy that an entry point names."""
     installed = point.dist
-    distribution = (
-        "an unknown distribution" if installed is None else f"{installed.name} {installed.version}"
-    )
+    if installed is None:
+        distribution = "an unknown distribution"
+    elif installed.name == OWN:
+        distribution = OWN
+    else:
+        distribution = f"{installed.name} {installed.version}"
     return PolicySource(point.name, distribution, point.value, point.load)
-
-
-def _built_in(name: str) -> PolicySource:
-    module = f"{eva_master.policies.__name__}.{name}"
-    return PolicySource(name, OWN, f"{module}:POLICY", lambda: import_module(module).POLICY)
 
 
 def _ambiguous(name: str, sources: Iterable[PolicySource]) -> UnusablePolicy:

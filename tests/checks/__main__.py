@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.checks import ceilings, cycles, docstrings, figures, links, sizes
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("eva_lab", "eva_master", "eva_worker", "eva_iterator")
+PACKAGES = ("eva_lab", "eva_master", "eva_policies", "eva_worker", "eva_iterator")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-PRODUCT = ("eva_lab", "eva_master", "eva_worker", "iterator_sdk")
+PRODUCT = ("eva_lab", "eva_master", "eva_policies", "eva_worker", "iterator_sdk")
 """Folders of the product, in which generated code is left out."""
 
 _SKIPPED = {"_proto", "__pycache__", "build", "dist", "node_modules", "results"}

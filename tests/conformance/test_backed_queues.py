@@ -7,9 +7,9 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from eva_master.app.policy_registry import policies
-from eva_master.policies.slearn import POLICY
 from eva_master.ports import Policy, PolicyKind
 from eva_master.testing.policy_suite import PolicySuite, Variant, variants_of
+from eva_policies.slearn import POLICY
 from tests.drawing import NEW
 
 

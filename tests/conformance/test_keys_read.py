@@ -49,7 +49,7 @@ class Watched:
     seen: ClassVar[set[str]] = set()
 
     def __getattribute__(self, name: str) -> Any:
-        if name in KEYS and "eva_master" in sys._getframe(1).f_code.co_filename:
+        if name in KEYS and "/tests/" not in sys._getframe(1).f_code.co_filename:
             Watched.seen.add(name)
         return super().__getattribute__(name)
 

@@ -1,23 +1,21 @@
-"""The suite that every policy passes, over each package of `eva_master.policies`."""
+"""The suite that every policy of Eva passes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import Any, ClassVar
 
-import eva_master.policies
-from eva_master.policies.cloudcoaster.config import PRESETS
+from eva_master.app.policy_registry import OWN, policies
 from eva_master.ports import PolicyKind
 from eva_master.testing.policy_suite import PolicySuite, Variant, variants_of
+from eva_policies.cloudcoaster.config import PRESETS
 from tests.conformance.bounded import BOUNDED
 from tests.drawing import NEW
 
 KINDS: dict[str, PolicyKind] = {
-    module.name: import_module(f"eva_master.policies.{module.name}").POLICY
-    for module in iter_modules(eva_master.policies.__path__)
-    if module.ispkg
+    name: kind
+    for name, kind in policies().items()
+    if policies().sources(name)[0].distribution == OWN
 }
 PAIRS = tuple(
     (one, other, 1_000_000 - 20_000 * number)

@@ -28,7 +28,8 @@ from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Hold
 from eva_master.model.planning.reasons import Exchange, Hosting, Move, Occupant, Reasons
 from eva_master.model.users import Role
-from eva_master.policies import eva, hadar, no_packing
+from eva_master.policies import eva, no_packing
+from eva_policies import hadar
 from tests.fakes.rpc.authority import authority
 from tests.fakes.rpc.server import CATALOG, JOB_YAML, RpcMaster, add_instance, add_job, rpc_master
 from tests.fakes.rpc.server import spec as job_spec

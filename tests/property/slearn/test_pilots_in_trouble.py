@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from eva_master.model.job import JobKind
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.suspension import Preemption
-from eva_master.policies.slearn import POLICY
-from eva_master.policies.slearn.config import Config
+from eva_policies.slearn import POLICY
+from eva_policies.slearn.config import Config
 from tests.drawing import drawn
 from tests.fakes.chaos import ChaoticWorld
 from tests.property import test_control_loop as loop

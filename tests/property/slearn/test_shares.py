@@ -18,8 +18,8 @@ from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.resources import Resources
 from eva_master.model.states import RunState
 from eva_master.policies.eva import POLICY as EVA
-from eva_master.policies.slearn import POLICY
-from eva_master.policies.slearn.config import Config
+from eva_policies.slearn import POLICY
+from eva_policies.slearn.config import Config
 from tests.drawing import drawn
 
 FAMILY, SLOT = Family("c"), Resources(0, 1_000, 1_024)

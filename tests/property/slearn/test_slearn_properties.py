@@ -15,12 +15,12 @@ from eva_master.model.job import JobKind
 from eva_master.model.planning.estimate import LONGEST_MS, Estimate, Estimates, Source
 from eva_master.model.planning.job_view import DagView
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.policies.slearn import POLICY
-from eva_master.policies.slearn.config import Config
-from eva_master.policies.slearn.memory import Memory
 from eva_master.testing.job_views import changed
 from eva_master.testing.plan_checks import check
 from eva_master.testing.snapshots import START
+from eva_policies.slearn import POLICY
+from eva_policies.slearn.config import Config
+from eva_policies.slearn.memory import Memory
 from tests.drawing import drawn
 from tests.fakes.hand_driven import JOB, SETTINGS, Cluster
 from tests.fakes.snapshots import Cluster as Views

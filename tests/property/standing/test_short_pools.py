@@ -15,9 +15,9 @@ from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.suspension import Preemption
 from eva_master.model.states import InstanceState
 from eva_master.packing.parts.splitter import Splitter
-from eva_master.policies.cloudcoaster import POLICY as CLOUDCOASTER
-from eva_master.policies.cloudcoaster.config import Config
 from eva_master.policies.no_packing import POLICY as NO_PACKING
+from eva_policies.cloudcoaster import POLICY as CLOUDCOASTER
+from eva_policies.cloudcoaster.config import Config
 from tests.drawing import drawn
 from tests.fakes.chaos import ChaoticWorld
 from tests.property.standing.test_lines import _check_bound, _check_lines

@@ -17,7 +17,7 @@ from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.trace import SLOT, EarlierJob, Trace, TraceJob, TraceTask
 from eva_master.policies.eva import POLICY as EVA
-from eva_master.policies.slearn import POLICY
+from eva_policies.slearn import POLICY
 
 SECOND, LATER = 1_000, 3_600_000
 NAMES = ("etl", "report", "scan")

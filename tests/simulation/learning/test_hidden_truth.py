@@ -19,7 +19,7 @@ from eva_master.ports import Policy
 from tests.simulation.test_accounting import SHARE, job, setup
 
 POLICIES = ("eva", "eva_published", "no_packing", "stratus", "synergy")
-DECIDERS = ("control/", "learning/", "packing/", "policies/")
+DECIDERS = ("control/", "learning/", "packing/", "policies/", "eva_policies/")
 LOOP = "control/loop.py"
 """On every stack, since it waits while virtual time passes."""
 

@@ -21,9 +21,9 @@ from eva_master.model.planning.estimate import Estimates
 from eva_master.model.records import TaskRun
 from eva_master.model.resources import Resources
 from eva_master.model.states import RunState
-from eva_master.policies.slearn import POLICY
-from eva_master.policies.slearn.sampling import chosen
 from eva_master.ports import Policy
+from eva_policies.slearn import POLICY
+from eva_policies.slearn.sampling import chosen
 
 CPU = Family("c")
 FOUR = Offering(InstanceType("c.4", CPU, Resources(0, 4_000, 4_096)), Price(400_000))

@@ -12,8 +12,8 @@ from eva_master.control.settings import Limits
 from eva_master.model.fleet.partitions import Partition, ShortJobs
 from eva_master.model.job import JobSpec, Latency
 from eva_master.packing.parts.splitter import Splitter
-from eva_master.policies.cloudcoaster.config import Config
 from eva_master.ports import Policy
+from eva_policies.cloudcoaster.config import Config
 from tests.simulation.shared_limits.turns import (
     MINUTE_MS,
     ONE,

@@ -26,8 +26,8 @@ from eva_master.model.job import JobSpec, Latency
 from eva_master.model.records import Instance
 from eva_master.model.states import JobState
 from eva_master.packing.parts.splitter import Splitter
-from eva_master.policies.cloudcoaster.config import Config
 from eva_master.ports import Policy
+from eva_policies.cloudcoaster.config import Config
 from tests.fakes.jobs import LARGE, MEDIUM, SMALL, job
 
 MINUTE_MS = 60_000

@@ -11,9 +11,9 @@ from eva_master.model.job import JobKind, JobSpec, Latency, Program, TaskSpec
 from eva_master.model.resources import Resources
 from eva_master.model.states import InstanceState, JobState, RunState
 from eva_master.packing.parts.splitter import Splitter, below
-from eva_master.policies.cloudcoaster import POLICY as CLOUDCOASTER
-from eva_master.policies.cloudcoaster.config import Config
 from eva_master.policies.no_packing import POLICY as NO_PACKING
+from eva_policies.cloudcoaster import POLICY as CLOUDCOASTER
+from eva_policies.cloudcoaster.config import Config
 
 CPU = Family("c")
 BOX = Offering(InstanceType("box", CPU, Resources(0, 4_000, 8_192), 1_000, 1_000), Price(1_000_000))

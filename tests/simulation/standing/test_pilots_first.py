@@ -23,10 +23,10 @@ from eva_master.model.planning.standing import Line, Pool
 from eva_master.model.records import TaskRun
 from eva_master.model.resources import Resources
 from eva_master.model.states import RunState
-from eva_master.policies.slearn import POLICY
-from eva_master.policies.slearn.sampling import chosen
-from eva_master.policies.slearn.sizes import work_of
 from eva_master.ports import Policy
+from eva_policies.slearn import POLICY
+from eva_policies.slearn.sampling import chosen
+from eva_policies.slearn.sizes import work_of
 
 CPU, SLOT = Family("own"), Resources(0, 1_000, 1_024)
 BOX = Offering(InstanceType("own.1", CPU, SLOT), Price(0), NODE_ZONE, Purchase.OWNED)

@@ -31,11 +31,11 @@ from eva_master.model.planning.sizes import with_sizes
 from eva_master.model.planning.snapshot import InstanceView, RemainingWork, RunView, Snapshot
 from eva_master.model.planning.tenancy import Standing, TenantView
 from eva_master.model.resources import Resources
-from eva_master.policies.astraea import POLICY
-from eva_master.policies.astraea.config import Config
 from eva_master.ports import Policy
 from eva_master.testing.job_views import job_view
 from eva_master.testing.snapshots import START, carried_out
+from eva_policies.astraea import POLICY
+from eva_policies.astraea.config import Config
 
 GPU = Family("g")
 DAY = 24

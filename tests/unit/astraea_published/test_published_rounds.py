@@ -12,13 +12,13 @@ import pytest
 
 from eva_master.model.ids import MILLION, Family
 from eva_master.model.resources import Resources
-from eva_master.policies.astraea_published.calendar import Calendar, Server
-from eva_master.policies.astraea_published.clock import round_at
-from eva_master.policies.astraea_published.incomes import divided
-from eva_master.policies.astraea_published.requests import Bandwidth, Request, Schedule
-from eva_master.policies.astraea_published.rounds import Ledger, Quota, scheduled
-from eva_master.policies.astraea_published.schedules import Limit, best
-from eva_master.policies.astraea_published.theta import LEAST, Full, density, rounds_of
+from eva_policies.astraea_published.calendar import Calendar, Server
+from eva_policies.astraea_published.clock import round_at
+from eva_policies.astraea_published.incomes import divided
+from eva_policies.astraea_published.requests import Bandwidth, Request, Schedule
+from eva_policies.astraea_published.rounds import Ledger, Quota, scheduled
+from eva_policies.astraea_published.schedules import Limit, best
+from eva_policies.astraea_published.theta import LEAST, Full, density, rounds_of
 
 GPU = Family("gpu")
 ONE = Resources(1, 0, 0)

@@ -19,10 +19,11 @@ from eva_master.model.planning.standing import Pool
 from eva_master.model.resources import Resources
 from eva_master.packing.elastic.fixed import built, fixed_sizes
 from eva_master.packing.fleet.contenders import Contenders
-from eva_master.policies import eva, no_packing, stratus, synergy
+from eva_master.policies import eva, no_packing
 from eva_master.policies.eva.elastic import ElasticEva
 from eva_master.ports import Policy
 from eva_master.testing.job_views import changed, job_view
+from eva_policies import stratus, synergy
 
 CPU = Family("c")
 USUAL = Scaling((), 900_000)

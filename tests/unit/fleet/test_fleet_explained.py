@@ -17,7 +17,7 @@ from eva_master.model.catalog import Purchase
 from eva_master.model.changes import Round
 from eva_master.model.ids import Family, Millis
 from eva_master.model.planning.fleet_outlook import FleetOutlook
-from eva_master.policies.hadar import POLICY
+from eva_policies.hadar import POLICY
 from tests.fakes.rpc.api import NOW_MS, FakeApi
 from tests.fakes.snapshots import Cluster, offer, task
 

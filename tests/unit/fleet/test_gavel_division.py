@@ -10,7 +10,7 @@ import pytest
 from eva_master.model.ids import Family
 from eva_master.model.resources import Resources
 from eva_master.packing.lp.least_time import Need
-from eva_master.policies.gavel.allocation import Parts, makespan, max_min, max_sum
+from eva_policies.gavel.allocation import Parts, makespan, max_min, max_sum
 
 FAST, SLOW = Family("fast"), Family("slow")
 

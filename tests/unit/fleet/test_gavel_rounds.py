@@ -14,10 +14,10 @@ from eva_master.model.ids import Family, Millis
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Hold, PolicyMemory, Suspend
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.policies.gavel.config import PRESETS
 from eva_master.ports import Policy
 from eva_master.testing.job_views import changed
 from eva_master.testing.snapshots import START, Cluster, ended, offer, task
+from eva_policies.gavel.config import PRESETS
 from tests.fakes.policies.rounds import Trained, in_rounds
 
 

@@ -16,10 +16,10 @@ from eva_master.model.ids import Family, Millis
 from eva_master.model.job import JobKind, TaskSpec
 from eva_master.model.planning.plan import Assign, Hold, Plan, Suspend
 from eva_master.model.planning.snapshot import RemainingWork, Snapshot
-from eva_master.policies.hadar.config import Config
-from eva_master.policies.hadar.policy import Hadar
 from eva_master.testing.job_views import changed
 from eva_master.testing.snapshots import START, Cluster, carried_out, offer, task
+from eva_policies.hadar.config import Config
+from eva_policies.hadar.policy import Hadar
 
 FAST, SLOW = "fast", "slow"
 HOUR = 3600

@@ -16,12 +16,12 @@ from eva_master.model.job import JobKind, ModelSize, TaskSpec, Training
 from eva_master.model.planning.plan import Assign, Hold, Plan, PolicyMemory, Suspend
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.fleet.contenders import Contenders
-from eva_master.policies.hadar_published.config import Config
-from eva_master.policies.hadar_published.policy import HadarPublished
-from eva_master.policies.hadar_published.queue import ask_of
 from eva_master.testing.job_views import changed
 from eva_master.testing.plan_checks import check, quiet
 from eva_master.testing.snapshots import START, Cluster, ended, offer, task
+from eva_policies.hadar_published.config import Config
+from eva_policies.hadar_published.policy import HadarPublished
+from eva_policies.hadar_published.queue import ask_of
 from tests.fakes.fleets.every_schedule import FLEET, GANGS, best, slowest
 from tests.fakes.policies.rounds import Trained, in_rounds
 

@@ -16,9 +16,10 @@ from eva_master.model.planning.snapshot import RemainingWork, Snapshot
 from eva_master.packing.local_search.cost_model import MoveCosts, Terms
 from eva_master.packing.parts.splitter import below
 from eva_master.packing.problem import Problem, Valuation
-from eva_master.policies import eva, stratus
-from eva_master.policies.cloudcoaster.order import first_served
+from eva_master.policies import eva
 from eva_master.testing.job_views import changed
+from eva_policies import stratus
+from eva_policies.cloudcoaster.order import first_served
 from tests.fakes.snapshots import START, Cluster, offer, task
 
 HOUR_MS = 3_600_000

@@ -9,7 +9,7 @@ from eva_master.model.ids import MILLION, Family, Workload
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.plan import Assign, Hold, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot, StandaloneRates
-from eva_master.policies.owl import POLICY
+from eva_policies.owl import POLICY
 from tests.fakes.snapshots import Cluster, carried_out, ended, offer, table, task
 
 BOX = offer("box", (0, 16, 64), 1.5)

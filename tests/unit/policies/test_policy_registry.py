@@ -100,7 +100,7 @@ def test_a_policy_named_as_one_of_eva_s_is_an_error_and_neither_is_taken(site: P
     found = find_policies()
     with pytest.raises(UnusablePolicy, match="more than one policy 'stratus'") as caught:
         load_master_config(policies=found, flags={"policy": {"name": "stratus"}})
-    assert "eva_master.policies.stratus:POLICY of eva-scheduler" in caught.value.message
+    assert "eva_policies.stratus:POLICY of eva-scheduler" in caught.value.message
     assert "usurper:POLICY of their-own 1.2" in caught.value.message
     assert caught.value.hint == "uninstall their-own 1.2, or rename its policy"
     assert set(found.faults()) == {"stratus"}

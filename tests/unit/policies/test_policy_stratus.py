@@ -10,8 +10,8 @@ from eva_master.model.ids import Millis
 from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Assign, Hold, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.policies.stratus import POLICY
-from eva_master.policies.stratus.bins import bin_of
+from eva_policies.stratus import POLICY
+from eva_policies.stratus.bins import bin_of
 from tests.fakes.snapshots import START, Cluster, carried_out, ended, offer, task
 
 HOUR = 3600

@@ -9,7 +9,7 @@ import pytest
 from eva_master.model.ids import MILLION, Family, Workload
 from eva_master.model.planning.plan import Assign, Hold, Plan
 from eva_master.model.planning.snapshot import Snapshot, StandaloneRates
-from eva_master.policies.synergy import POLICY
+from eva_policies.synergy import POLICY
 from tests.fakes.snapshots import Cluster, carried_out, offer, table, task
 
 BOX = offer("box", (0, 16, 64), 0.8)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pkgutil
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,8 +9,8 @@ from typing import SupportsIndex
 
 import pytest
 
-import eva_master.policies
 from eva_lab.runs import named_policy
+from eva_master.app.policy_registry import policies
 from eva_master.model.ids import RunId
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.configuration.build import Configuration
@@ -20,7 +19,7 @@ from eva_master.packing.problem import Problem, Valuation
 from eva_master.packing.reconfiguration.lasting import lasting
 from eva_master.testing.snapshots import Cluster, offer, task
 
-NAMES = [module.name for module in pkgutil.iter_modules(eva_master.policies.__path__)]
+NAMES = [*policies()]
 
 
 class Members(tuple[RunId, ...]):

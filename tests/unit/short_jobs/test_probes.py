@@ -17,11 +17,11 @@ from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Beside, InstanceView, Lendable
 from eva_master.model.resources import NOTHING
-from eva_master.policies.cloudcoaster import POLICY
-from eva_master.policies.cloudcoaster.config import Config
-from eva_master.policies.cloudcoaster.memory import Memory, Needs
-from eva_master.policies.cloudcoaster.order import Key
-from eva_master.policies.cloudcoaster.probes import (
+from eva_policies.cloudcoaster import POLICY
+from eva_policies.cloudcoaster.config import Config
+from eva_policies.cloudcoaster.memory import Memory, Needs
+from eva_policies.cloudcoaster.order import Key
+from eva_policies.cloudcoaster.probes import (
     Probes,
     Server,
     Waiting,

@@ -15,9 +15,9 @@ from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Plan
 from eva_master.model.planning.snapshot import Beside, InstanceView, Lendable
 from eva_master.model.resources import Resources
-from eva_master.policies.cloudcoaster import POLICY
-from eva_master.policies.cloudcoaster.config import Config
-from eva_master.policies.cloudcoaster.sizing import published
+from eva_policies.cloudcoaster import POLICY
+from eva_policies.cloudcoaster.config import Config
+from eva_policies.cloudcoaster.sizing import published
 from tests.fakes.snapshots import Cluster, offer, task
 
 SPOT = spot_family(Family("any"))

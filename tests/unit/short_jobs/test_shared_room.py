@@ -11,13 +11,13 @@ from eva_master.model.job import JobKind, Latency
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.parts.splitter import Splitter, below
-from eva_master.policies.cloudcoaster import POLICY
-from eva_master.policies.cloudcoaster.config import Config
 from eva_master.policies.no_packing import POLICY as NO_PACKING
 from eva_master.ports import Policy
 from eva_master.testing.job_views import changed
 from eva_master.testing.plan_checks import check
 from eva_master.testing.snapshots import carried_out
+from eva_policies.cloudcoaster import POLICY
+from eva_policies.cloudcoaster.config import Config
 from tests.fakes.snapshots import Cluster, offer, task
 
 ONE, HALF = task("short", any=(0, 1, 1)), task("long", any=(0, 4, 8))

@@ -24,14 +24,14 @@ from eva_master.model.planning.estimate import Estimate
 from eva_master.model.planning.plan import Hold, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import InstanceView, Snapshot
 from eva_master.packing.parts.splitter import below
-from eva_master.policies.cloudcoaster import POLICY
-from eva_master.policies.cloudcoaster.config import Config
-from eva_master.policies.cloudcoaster.market import Market
-from eva_master.policies.cloudcoaster.order import first_served
-from eva_master.policies.cloudcoaster.sizing import needed
 from eva_master.testing.job_views import changed
 from eva_master.testing.plan_checks import check
 from eva_master.testing.snapshots import carried_out
+from eva_policies.cloudcoaster import POLICY
+from eva_policies.cloudcoaster.config import Config
+from eva_policies.cloudcoaster.market import Market
+from eva_policies.cloudcoaster.order import first_served
+from eva_policies.cloudcoaster.sizing import needed
 from tests.fakes.snapshots import Cluster, offer, task
 
 SPOT = spot_family(Family("any"))

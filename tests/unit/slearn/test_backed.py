@@ -17,16 +17,16 @@ from eva_master.model.planning.snapshot import Leeway, Snapshot
 from eva_master.packing.toolkit import PlacementGroup
 from eva_master.policies.eva import POLICY as EVA
 from eva_master.policies.no_packing import POLICY as NO_PACKING
-from eva_master.policies.slearn import POLICY
-from eva_master.policies.slearn.config import Config
-from eva_master.policies.slearn.dealing import dealt, index_of
-from eva_master.policies.slearn.memory import Asked, Memory
-from eva_master.policies.slearn.queues import Queued
-from eva_master.policies.slearn.sizes import work_of
 from eva_master.ports import Policy
 from eva_master.testing.job_views import changed
 from eva_master.testing.plan_checks import check
 from eva_master.testing.snapshots import START
+from eva_policies.slearn import POLICY
+from eva_policies.slearn.config import Config
+from eva_policies.slearn.dealing import dealt, index_of
+from eva_policies.slearn.memory import Asked, Memory
+from eva_policies.slearn.queues import Queued
+from eva_policies.slearn.sizes import work_of
 from tests.fakes.snapshots import Cluster, offer, task
 
 ONE, TWO = task("w", any=(0, 1, 1)), task("v", any=(0, 2, 2))

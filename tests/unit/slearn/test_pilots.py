@@ -8,9 +8,9 @@ import pytest
 
 from eva_master.model.ids import JobId, Millis
 from eva_master.model.planning.plan import Json, PolicyMemory
-from eva_master.policies.slearn.memory import Memory, Sampled
-from eva_master.policies.slearn.ratio import Ratios
-from eva_master.policies.slearn.sampling import chosen, pilots_of
+from eva_policies.slearn.memory import Memory, Sampled
+from eva_policies.slearn.ratio import Ratios
+from eva_policies.slearn.sampling import chosen, pilots_of
 
 ONE, TWO, THREE, FOUR, FIVE = (part * 10_000 for part in range(1, 6))
 JOB = JobId("job-1")

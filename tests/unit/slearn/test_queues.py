@@ -13,12 +13,12 @@ from eva_master.model.planning.estimate import Estimate
 from eva_master.model.planning.plan import Hold, Plan
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.standing import Line
-from eva_master.policies.slearn import POLICY
-from eva_master.policies.slearn.config import Config
-from eva_master.policies.slearn.sizes import outgrows_ms, queue_of
 from eva_master.testing.job_views import changed
 from eva_master.testing.plan_checks import check
 from eva_master.testing.snapshots import START
+from eva_policies.slearn import POLICY
+from eva_policies.slearn.config import Config
+from eva_policies.slearn.sizes import outgrows_ms, queue_of
 from tests.fakes.snapshots import Cluster, offer, task
 
 ONE, HALF = task("w", any=(0, 1, 1)), task("w", any=(0, 2, 2))

@@ -18,8 +18,8 @@ from eva_master.app.settings import load_master_config
 from eva_master.model.errors import InvalidConfig
 from eva_master.model.job import JobKind
 from eva_master.model.planning.estimate import Estimates
-from eva_master.policies.slearn import POLICY
-from eva_master.policies.slearn.config import Config
+from eva_policies.slearn import POLICY
+from eva_policies.slearn.config import Config
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "howto" / "learned-run-times.md").read_text()

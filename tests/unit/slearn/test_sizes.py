@@ -9,9 +9,9 @@ import pytest
 from eva_master.model.ids import Millis
 from eva_master.model.job import JobKind
 from eva_master.model.planning.estimate import Estimate
-from eva_master.policies.slearn.sizes import Work, work_of
 from eva_master.testing.job_views import changed
 from eva_master.testing.snapshots import START
+from eva_policies.slearn.sizes import Work, work_of
 from tests.fakes.snapshots import Cluster, offer, task
 
 ONE = task("w", any=(0, 1, 1))

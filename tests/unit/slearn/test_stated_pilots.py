@@ -14,13 +14,13 @@ from eva_master.model.planning.estimate import Estimate
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.snapshot import RemainingWork, RunView, Snapshot
-from eva_master.policies.slearn import POLICY
-from eva_master.policies.slearn.config import Config
-from eva_master.policies.slearn.memory import Memory
-from eva_master.policies.slearn.sampling import chosen, chosen_of
-from eva_master.policies.slearn.sizes import work_of
 from eva_master.testing.job_views import changed, job_view
 from eva_master.testing.snapshots import START
+from eva_policies.slearn import POLICY
+from eva_policies.slearn.config import Config
+from eva_policies.slearn.memory import Memory
+from eva_policies.slearn.sampling import chosen, chosen_of
+from eva_policies.slearn.sizes import work_of
 from tests.fakes.snapshots import task
 from tests.unit.slearn.test_queues import Jobs
 

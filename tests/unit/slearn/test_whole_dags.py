@@ -10,12 +10,12 @@ from eva_master.model.ids import JobId, Millis
 from eva_master.model.planning.job_view import DagView
 from eva_master.model.planning.plan import Plan
 from eva_master.model.planning.standing import Line
-from eva_master.policies.slearn import POLICY
-from eva_master.policies.slearn.config import Config
-from eva_master.policies.slearn.dags import whole
-from eva_master.policies.slearn.sizes import Work
 from eva_master.testing.job_views import changed
 from eva_master.testing.snapshots import START
+from eva_policies.slearn import POLICY
+from eva_policies.slearn.config import Config
+from eva_policies.slearn.dags import whole
+from eva_policies.slearn.sizes import Work
 from tests.unit.slearn.test_queues import MINUTE, SURE, Jobs
 
 HOUR = 60 * MINUTE

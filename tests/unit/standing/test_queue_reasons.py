@@ -13,9 +13,9 @@ from eva_master.model.ids import MILLION
 from eva_master.model.job import JobKind
 from eva_master.model.planning.estimate import Estimate, Source
 from eva_master.model.planning.plan import Plan
-from eva_master.policies.slearn import POLICY
-from eva_master.policies.slearn.config import PRESETS, Config
 from eva_master.testing.job_views import changed
+from eva_policies.slearn import POLICY
+from eva_policies.slearn.config import PRESETS, Config
 from tests.fakes.snapshots import Cluster, offer, task
 
 ONE = task("w", any=(0, 1, 1))

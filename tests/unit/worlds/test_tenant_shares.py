@@ -13,13 +13,13 @@ from eva_master.model.planning.elastic import Elastic
 from eva_master.model.planning.plan import Assign, Plan
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.tenancy import ANY_FAMILY, TenantView
-from eva_master.policies.gandiva_fair.config import Config as FairConfig
-from eva_master.policies.gandiva_fair.policy import GandivaFair
-from eva_master.policies.gandiva_fair.shares import divided
-from eva_master.policies.hived.config import Config as HivedConfig
-from eva_master.policies.hived.policy import HiveD
 from eva_master.testing.job_views import changed
 from eva_master.testing.snapshots import Cluster, offer, task
+from eva_policies.gandiva_fair.config import Config as FairConfig
+from eva_policies.gandiva_fair.policy import GandivaFair
+from eva_policies.gandiva_fair.shares import divided
+from eva_policies.hived.config import Config as HivedConfig
+from eva_policies.hived.policy import HiveD
 
 _TICKETS = st.dictionaries(
     st.sampled_from("abcd"), st.tuples(st.integers(1, 20), st.integers(0, 30)), min_size=1

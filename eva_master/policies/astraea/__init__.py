@@ -1,5 +1,0 @@
-"""Shares the machines of several tenants: own quota at once, the rest for a clearing price."""
-
-from eva_master.policies.astraea.policy import POLICY
-
-__all__ = ["POLICY"]

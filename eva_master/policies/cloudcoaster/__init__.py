@@ -1,5 +1,0 @@
-"""Policy `cloudcoaster`: standing room for short jobs, most of it at spot prices."""
-
-from eva_master.policies.cloudcoaster.policy import POLICY
-
-__all__ = ["POLICY"]

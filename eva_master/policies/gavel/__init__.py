@@ -1,5 +1,0 @@
-"""Policy `gavel`: a fleet of several GPU types divided by an LP, and given away in rounds."""
-
-from eva_master.policies.gavel.policy import POLICY
-
-__all__ = ["POLICY"]

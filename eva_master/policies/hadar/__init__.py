@@ -1,5 +1,0 @@
-"""Shares a fleet of several GPU types: what their time is worth says who goes where, and when."""
-
-from eva_master.policies.hadar.policy import POLICY
-
-__all__ = ["POLICY"]

@@ -1,5 +1,0 @@
-"""Shares a fleet of several GPU types as the paper on Hadar has it, with what it leaves open."""
-
-from eva_master.policies.hadar_published.policy import POLICY
-
-__all__ = ["POLICY"]

@@ -1,5 +1,0 @@
-"""Owl: pairs that leave each other in peace (Tian et al., SoCC 2022)."""
-
-from eva_master.policies.owl.policy import POLICY
-
-__all__ = ["POLICY"]

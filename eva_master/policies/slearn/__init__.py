@@ -1,5 +1,0 @@
-"""Policy `slearn`: small jobs first, by sizes learned from pilots and earlier jobs."""
-
-from eva_master.policies.slearn.policy import POLICY
-
-__all__ = ["POLICY"]

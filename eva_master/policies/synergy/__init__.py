@@ -1,5 +1,0 @@
-"""Synergy: each task where it fits best, for good (Mohan et al., OSDI 2022)."""
-
-from eva_master.policies.synergy.policy import POLICY
-
-__all__ = ["POLICY"]

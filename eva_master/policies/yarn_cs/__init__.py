@@ -1,5 +1,0 @@
-"""Policy `yarn_cs`: first in, first out over a fleet, blind to types, and nobody is preempted."""
-
-from eva_master.policies.yarn_cs.policy import POLICY
-
-__all__ = ["POLICY"]

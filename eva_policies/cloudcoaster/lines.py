@@ -1,0 +1,184 @@
+"""The lines in which short tasks wait: one for all rooms, or one at each server that is asked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+
+from eva_master.model.catalog import Offering
+from eva_master.model.ids import Family, InstanceId, JobId, Millis
+from eva_master.model.job import TaskSpec
+from eva_master.model.planning.snapshot import Lendable, Snapshot
+from eva_master.model.planning.standing import Line, Newcomers, Pool
+from eva_master.model.resources import NOTHING, Resources
+from eva_master.packing.toolkit import UnplacedGroup
+from eva_policies.cloudcoaster.config import Config
+from eva_policies.cloudcoaster.filling import Filling
+from eva_policies.cloudcoaster.market import is_spot
+from eva_policies.cloudcoaster.memory import Memory
+from eva_policies.cloudcoaster.order import first_served, task_ms
+from eva_policies.cloudcoaster.probes import (
+    Probes,
+    Server,
+    Waiting,
+    Where,
+    passed_over,
+    probed,
+    queues,
+)
+
+STEADY, TRANSIENT, SHARED = "steady", "transient", "shared"
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """How those who wait stand in line.
+
+    Attributes:
+        pools: The room of others that is claimed.
+        probes: The servers that each job has asked.
+    """
+
+    lines: tuple[Line, ...] = ()
+    pools: tuple[Pool, ...] = ()
+    probes: Probes = field(default_factory=dict)
+
+
+def one_line(
+    waits: Sequence[UnplacedGroup], filling: Filling, pools: Sequence[Pool], config: Config
+) -> Lines:
+    """A single line for all rooms, in which arriving jobs stand at once.
+
+    Args:
+        waits: Waiting groups in the order of the line.
+        filling: The filling, which decides whether any instance could hold a job.
+        pools: The pools that stay.
+        config: The settings.
+    """
+    if not waits and not pools:
+        return Lines()
+    lent = _lent([instance.id for instance in filling.shared])
+    names = tuple(pool.name for pool in (*pools, *lent))
+    hosted = dict.fromkeys(
+        unplaced.group.job.id for unplaced in waits if filling.can_ever_hold(unplaced.run.id)
+    )
+    patience_ms = config.long_patience_s * 1000
+    line = Line(names, tuple(hosted), patience_ms=patience_ms, open_to=Newcomers())
+    return Lines((line,) if names else (), lent)
+
+
+def at_servers(
+    snapshot: Snapshot,
+    waits: Sequence[UnplacedGroup],
+    servers: Servers,
+    before: Memory,
+    config: Config,
+) -> Lines:
+    """A line at each server that a job has asked.
+
+    Args:
+        snapshot: The cluster.
+        waits: Groups without a place.
+        servers: Servers that may be asked.
+        before: Memory of the round before.
+        config: The settings.
+    """
+    unknown_ms = config.clear_within_s * 1000
+    tasks = Counter(unplaced.group.job.id for unplaced in waits)
+    first = {unplaced.group.job.id: unplaced for unplaced in reversed(waits)}
+    waiting = [
+        Waiting(
+            unplaced.group.job,
+            tasks[job] + unplaced.group.job.array.unseen,
+            task_ms(unplaced.group.job, unknown_ms),
+            servers.of(unplaced.run.task),
+        )
+        for job, unplaced in sorted(first.items())
+    ]
+    submitted = {job_waiting.job.id: job_waiting.job.submitted_ms for job_waiting in waiting}
+    elapsed_ms = snapshot.now_ms - before.at_ms
+    probed_before = passed_over(before.probes, _running(snapshot), submitted, elapsed_ms)
+    probes = probed(waiting, probed_before, config.seed)
+    asked = dict.fromkeys(server for those in probes.values() for server in those)
+    lent = _lent(
+        [server for server in asked if isinstance(server, str) and server in servers.shared]
+    )
+    order = first_served(snapshot.runs, snapshot.now_ms, unknown_ms, None)
+    patience_ms = config.long_patience_s * 1000
+    return Lines(queues(waiting, probes, order, config.age_cap, patience_ms), lent, probes)
+
+
+def _running(snapshot: Snapshot) -> dict[Where, tuple[Millis, JobId]]:
+    """Of the jobs with a task on each instance the one that was submitted last."""
+    came = {job.id: (job.submitted_ms, job.id) for job in snapshot.jobs}
+    job_of = {run.id: run.job for run in snapshot.runs}
+    return {
+        view.id: max(came[job_of[run]] for run in view.residents if run in job_of)
+        for view in snapshot.instances
+        if any(run in job_of for run in view.residents)
+    }
+
+
+class Servers:
+    """Servers that short jobs may ask.
+
+    Args:
+        snapshot: The cluster.
+        members: Members that stay, or are bought, for short tasks.
+        shared: Instances of others.
+        released: Members that only finish the tasks in their queues.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        members: Iterable[tuple[Where, Offering]],
+        shared: Sequence[Lendable],
+        released: Set[InstanceId] = frozenset(),
+    ) -> None:
+        self.shared = frozenset(instance.id for instance in shared)
+        self._all = list(_servers(snapshot, members, shared, released))
+        self._up: set[Where] = {view.id for view in snapshot.instances if view.ready}
+        self._up |= self.shared
+        self._known: dict[tuple[tuple[Family, Resources], ...], dict[Where, Server]] = {}
+
+    def of(self, task: TaskSpec) -> Mapping[Where, Server]:
+        """Servers that could hold a task if they were empty; if some are up, these alone.
+
+        Released servers do not count as being up.
+        """
+        if task.demand not in self._known:
+            needs = dict(task.demand)
+            every = [
+                server
+                for server, offering in self._all
+                if (need := needs.get(offering.type.family)) is not None
+                and need.fits(offering.type.capacity)
+            ]
+            up = [server for server in every if server.id in self._up]
+            asked = up if any(not server.released for server in up) else every
+            self._known[task.demand] = {server.id: server for server in asked}
+        return self._known[task.demand]
+
+
+def _servers(
+    snapshot: Snapshot,
+    members: Iterable[tuple[Where, Offering]],
+    shared: Sequence[Lendable],
+    released: Set[InstanceId],
+) -> Iterator[tuple[Server, Offering]]:
+    long = {run.instance for run in snapshot.runs if run.long}
+    for name, offering in members:
+        spot = is_spot(offering)
+        pool = TRANSIENT if spot else STEADY
+        yield Server(name, pool, spot, not spot, name in long, name in released), offering
+    for instance in shared:
+        yield Server(instance.id, SHARED, long=instance.own != NOTHING), instance.offering
+
+
+def _lent(instances: Sequence[InstanceId]) -> tuple[Pool, ...]:
+    if not instances:
+        return ()
+    reason = "room that other jobs leave free on their instances"
+    return (Pool(SHARED, tuple(instances), reason, lent=True),)
