@@ -35,11 +35,13 @@ class Work(IntEnum):
     """A task set that pricing looks at."""
     EXCHANGED = 50
     """A pair of instances that the search compares to send tasks back where they run."""
+    RESIZED = 30_000
+    """A task of a plan that is compared with others for another size of one elastic gang."""
     PLACED = 1_000_000
     """A waiting task that is placed greedily, by a policy that takes long for it."""
 
 
-_PLACING_PART, _SEARCHING_PART, _PRICING_PART, _HOMING_PART = 50, 20, 4, 4
+_PLACING_PART, _SEARCHING_PART, _PRICING_PART, _HOMING_PART, _SIZES_PART = 50, 20, 4, 4, 20
 """Parts of a round's budget, in hundredths; the rest is for claims, reasons and the lower bound."""
 
 
@@ -108,3 +110,20 @@ def tasks_shown(work: int) -> int:
         work: The budget of the round, in microseconds.
     """
     return max(1, work * _NS_PER_US // 100 * _PLACING_PART // Work.PLACED)
+
+
+def gangs_resized(work: int, tasks: int) -> int:
+    """How many elastic gangs a round looks at whether another size is better.
+
+    Args:
+        work: The budget of the round, in microseconds.
+        tasks: Tasks of the cluster once all elastic gangs have grown: all make up a plan's cost.
+    """
+    each = Work.RESIZED * max(1, tasks)
+    return max(1, work * _NS_PER_US // 100 * _SIZES_PART // each)
+
+
+def for_placing(snapshot: Snapshot) -> int:
+    """The work of a plan for the tasks that wait, in microseconds; the search is not part of it."""
+    waiting = sum(run.instance is None for run in snapshot.runs)
+    return waiting * Work.PLACED // _NS_PER_US

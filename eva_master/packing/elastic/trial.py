@@ -21,6 +21,7 @@ from eva_master.packing.elastic.room import fitting, member_of
 from eva_master.packing.elastic.worth import speed_ppm
 from eva_master.packing.local_search.configuration_cost import beside_others, evaluate
 from eva_master.packing.local_search.cost_model import MoveCosts, Terms
+from eva_master.packing.local_search.load_cache import LoadCache
 from eva_master.packing.problem import Problem
 from eva_master.packing.valuation.job_valuation import JobValuation
 
@@ -131,11 +132,14 @@ class Trial:
         ]
         # Interference between members is part of the gang's speed.
         apart = {job.id for job in gangs}
-        total = evaluate(problem, question.terms, configuration, question.latest, apart)
+        cache = LoadCache(problem, question.terms)
+        total = evaluate(
+            problem, question.terms, configuration, question.latest, apart, cache=cache
+        )
         used = self.staying.keys() & sets.keys()
         total -= sum(self.staying[host].price for host in used) * MILLION  # Paid in any case.
         for job in gangs:
-            slowest = beside_others(problem, question.terms, configuration, job.runs)
+            slowest = beside_others(problem, cache, configuration, job.runs)
             done = question.worth[job.id] * self._speed(job) * slowest / MILLION
             total -= int(done)
         return total + self.changes

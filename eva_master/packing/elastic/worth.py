@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from eva_master.model.ids import MILLION
+from eva_master.model.job import TaskSpec
 from eva_master.model.planning.elastic import Elastic
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import Snapshot
@@ -33,17 +34,17 @@ def cheapest(snapshot: Snapshot, job: JobView, most: int) -> tuple[int, Fraction
     elastic = job.sharing.elastic
     assert elastic is not None
     best: tuple[Fraction, int] | None = None
+    task = member_of(snapshot, job).task
     for members in _numbers(elastic.least, most):
-        for price, apart in _prices(snapshot, job, members):
+        for price, apart in _prices(snapshot, task, members):
             unit = Fraction(price * MILLION, elastic.speed_ppm(members, apart=apart))
             if best is None or (unit, -members) < (best[0], -best[1]):
                 best = unit, members
     return (elastic.least, Fraction(0)) if best is None else (best[1], best[0])
 
 
-def _prices(snapshot: Snapshot, job: JobView, members: int) -> Iterator[tuple[int, bool]]:
+def _prices(snapshot: Snapshot, task: TaskSpec, members: int) -> Iterator[tuple[int, bool]]:
     """Price of instances of one offering for so many members, and whether these are several."""
-    task = member_of(snapshot, job).task
     for offering in snapshot.catalog:
         each = fitting(task, offering, offering.type.capacity)
         if each and (offering.limit is None or offering.limit * each >= members):

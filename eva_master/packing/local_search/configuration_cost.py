@@ -18,6 +18,8 @@ def evaluate(
     configuration: Configuration,
     latest: Mapping[RunId, Millis] | None = None,
     apart: Collection[str] = (),
+    *,
+    cache: LoadCache | None = None,
 ) -> int:
     """The cost of a configuration, computed from scratch.
 
@@ -27,11 +29,12 @@ def evaluate(
         configuration: The planned places.
         latest: Time of each task run's last move.
         apart: Gangs of several whose own losses are left out.
+        cache: Prices of loads for the problem and the terms, if they are at hand.
 
     Returns:
         Cost in millionths of micro-dollars per hour.
     """
-    cache = LoadCache(problem, terms)
+    cache = cache or LoadCache(problem, terms)
     launched = {launch.key: launch.offering for launch in configuration.launches}
     progress: dict[str, int] = {}
     charges: dict[str, int] = {}
@@ -59,20 +62,19 @@ def evaluate(
 
 
 def beside_others(
-    problem: Problem, terms: Terms, configuration: Configuration, members: Collection[RunId]
+    problem: Problem, cache: LoadCache, configuration: Configuration, members: Collection[RunId]
 ) -> int:
     """Progress of a gang in its places, without interference between its members.
 
     Args:
         problem: The packing problem of the snapshot.
-        terms: Weights of the costs.
+        cache: Prices of loads for the problem.
         configuration: The planned places.
         members: Members of the gang, all with places.
 
     Returns:
         Millionths, for the member of least progress; see `Terms.counted`.
     """
-    cache = LoadCache(problem, terms)
     launched = {launch.key: launch.offering for launch in configuration.launches}
     own: dict[Host, Counter[int]] = {}
     for run in members:

@@ -15,12 +15,13 @@ from dataclasses import replace
 
 from eva_master.model.ids import JobId, Millis, RunId
 from eva_master.model.planning.job_view import JobView
-from eva_master.model.planning.plan import PolicyMemory, Resize
+from eva_master.model.planning.plan import Json, PolicyMemory, Resize
 from eva_master.model.planning.sizes import resizable, with_sizes
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing import round_work
 from eva_master.packing.elastic.room import most_ever, most_now
 from eva_master.packing.elastic.trial import Question, Trial
+from eva_master.packing.elastic.turns import Turn, in_turn
 from eva_master.packing.elastic.worth import cheapest
 from eva_master.packing.policy_wrapper import PolicyWrapper
 from eva_master.policies.eva.memory import load
@@ -30,6 +31,7 @@ from eva_master.ports import Planned
 _TRIED = 4
 """So many gangs are tried with other sizes in a round, first who was resized longest ago."""
 _KEY = "resized"
+_TURN = "sizes_turn"
 
 _CHEAPEST = "its work costs least with so many"
 _ROOM = "there is room for no more now"
@@ -57,12 +59,13 @@ class _Round:
         self._memory = memory
         self._work = snapshot.work
         """The work that the plans so far have left for the next one, in microseconds."""
-        self._open = {job.id: job for job in resizable(snapshot)}
+        self._last_work = 0
+        """The work of the last plan."""
         self._resized = _recalled(memory, snapshot)
+        looked_at = self._looked_at()
+        self._open = {job.id: job for job in resizable(snapshot) if job.id in looked_at}
         best_sizes = {
-            job.id: cheapest(snapshot, job, most_ever(snapshot, job))
-            for job in snapshot.jobs
-            if job.sharing.elastic is not None and any(run.job == job.id for run in snapshot.runs)
+            job.id: cheapest(snapshot, job, most_ever(snapshot, job)) for job in looked_at.values()
         }
         self._best = {job: members for job, (members, _) in best_sizes.items()}
         self._question = Question(
@@ -74,14 +77,31 @@ class _Round:
         )
         self._reasons: dict[JobId, str] = {}
 
+    def _looked_at(self) -> dict[JobId, JobView]:
+        """Elastic gangs for which the round has time; the others stay as they are."""
+        snapshot, present = self._snapshot, {run.job for run in self._snapshot.runs}
+        elastic, tasks = [], len(snapshot.runs)
+        for job in snapshot.jobs:
+            if (size := job.sharing.elastic) is not None and job.id in present:
+                elastic.append(job)
+                tasks += size.most - len(job.runs)
+        self._turn: Turn | None = None
+        most = round_work.gangs_resized(snapshot.work, tasks)
+        if len(elastic) > most:
+            recorded = None if self._memory is None else self._memory.data.get(_TURN)
+            elastic, self._turn = in_turn(elastic, most, Turn.load(recorded))
+        return {job.id: job for job in elastic}
+
     def plan(self) -> Planned:
-        """Try sizes, one gang after the other."""
+        """Try sizes, one gang after the other, for as long as the round has time."""
         sizes = dict(self._starting())
         best = self._grown(self._trial(sizes))
         if best.unplaced & sizes.keys():
             best = self._smaller_starts(best, sizes)
         for job in self._tried():
             for size, reason in self._other_sizes(job, best):
+                if self._work < self._last_work:
+                    break
                 other = self._grown(self._trial({**best.sizes, job.id: size}))
                 if other.better(best):
                     best = other
@@ -93,7 +113,8 @@ class _Round:
         changed = {job: size for job, size in sizes.items() if size != now[job]}
         asked = replace(self._snapshot, work=self._work)
         plan, memory = self._inner.plan(with_sizes(asked, changed), self._memory)
-        self._work = round_work.after(plan, asked).work
+        work = round_work.after(plan, asked).work - round_work.for_placing(asked)
+        self._last_work, self._work = self._work - work, max(1, work)
         return Trial(self._question, changed, plan, memory)
 
     def _starting(self) -> Iterator[tuple[JobId, int]]:
@@ -122,7 +143,8 @@ class _Round:
         """Gangs that run, whose sizes may change."""
         running = {run.job for run in self._snapshot.runs if run.running}
         jobs = [job for job in self._open.values() if job.id in running]
-        jobs.sort(key=lambda job: (self._resized.get(job.id, 0), job.id))
+        if self._turn is None:
+            jobs.sort(key=lambda job: (self._resized.get(job.id, 0), job.id))
         return jobs[:_TRIED]
 
     def _other_sizes(self, job: JobView, best: Trial) -> Iterator[tuple[int, str]]:
@@ -163,10 +185,13 @@ class _Round:
         resized = dict(self._resized)
         resized.update((job, self._snapshot.now_ms) for job in best.sizes if job in running)
         memory = best.memory
-        if memory is not None and resized:
-            memory = replace(
-                memory, data={**memory.data, _KEY: {job: int(at) for job, at in resized.items()}}
-            )
+        more: dict[str, Json] = {}
+        if resized:
+            more[_KEY] = {job: int(at) for job, at in resized.items()}
+        if self._turn is not None:
+            more[_TURN] = self._turn.dump()
+        if memory is not None and more:
+            memory = replace(memory, data={**memory.data, **more})
         done = {round_work.WORK_DONE: self._snapshot.work - self._work}
         if not best.sizes:
             return replace(best.plan, figures={**best.plan.figures, **done}), memory
