@@ -37,7 +37,7 @@ from eva_master.model.fleet.forking import Forking
 from eva_master.model.fleet.partitions import Partitions
 from eva_master.model.forks.merging import MergeRule
 from eva_master.model.ids import Family, RunId, Workload
-from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
+from eva_master.model.job import ForkRules, JobKind, JobSpec, Program, Restarts, TaskSpec
 from eva_master.model.resources import Resources
 from eva_master.model.trace import GPU_SLOT
 
@@ -107,10 +107,8 @@ def _spec(number: int, name: str, case: Case) -> JobSpec:
         kind=JobKind.ARRAY if case.forks > 1 else JobKind.GANG,
         total_steps=MINUTES[name] * 60 * _STEPS_PER_S,
         duration_ms=MINUTES[name] * 60_000,
-        checkpoint_ms=0,
-        launch_ms=_MOVE_MS,
-        forks=case.forks,
-        merge=MergeRule(every_ms=case.every_ms),
+        restarts=Restarts(checkpoint_ms=0, launch_ms=_MOVE_MS),
+        forking=ForkRules(case.forks, MergeRule(every_ms=case.every_ms)),
     )
 
 

@@ -27,7 +27,7 @@ from eva_master.control.settings import Settings
 from eva_master.model.catalog import InstanceType, Offering, Purchase
 from eva_master.model.fleet.nodes import NODE_ZONE, OwnedNode
 from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload
-from eva_master.model.job import JobKind, JobSpec, Program, Stragglers, TaskSpec
+from eva_master.model.job import ArrayRules, JobKind, JobSpec, Program, Stragglers, TaskSpec
 from eva_master.model.records import Job
 from eva_master.model.resources import Resources
 
@@ -91,7 +91,7 @@ def run(where: str, sizes: Sizes, stragglers: Stragglers, seed: int) -> Run:
     """
     cluster = _cluster(where, sizes, seed)
     tasks = (_TASK,) * sizes.tasks
-    spec = JobSpec("late", "b", tasks, kind=JobKind.ARRAY, stragglers=stragglers)
+    spec = JobSpec("late", "b", tasks, kind=JobKind.ARRAY, array=ArrayRules(stragglers=stragglers))
     for number in range(0 if where == WHERE[0] else _OTHERS):
         cluster.submit(JobSpec(f"other{number}", "b", (_OTHER,), duration_ms=_OTHERS_MS))
     command = cluster.submit(spec, Millis(60_000))

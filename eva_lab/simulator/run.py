@@ -410,8 +410,8 @@ class Simulation:
     def _work_of(self, run: RunId) -> Work:
         state = self.cluster.state
         spec = state.jobs[state.runs[run].job].spec
-        saves_ms = spec.checkpoint_interval_ms or self._setup.faults.checkpoint_ms
-        forked = spec.forks > 1
+        saves_ms = spec.restarts.checkpoint_interval_ms or self._setup.faults.checkpoint_ms
+        forked = spec.forking.forks > 1
         return work_of(self._script, self._task_of(run), saves_ms, forked=forked)
 
     def _speed_of(self, run: RunId, family: Family) -> float:

@@ -58,7 +58,9 @@ class Shutdown:
         """
         model = await self._model()
         running = _running(model) if model else {}
-        grace_ms = [model.jobs[run.job].spec.grace_period_ms for run in running.values() if model]
+        grace_ms = [
+            model.jobs[run.job].spec.restarts.grace_period_ms for run in running.values() if model
+        ]
         within_ms = _UPLOADS_MS + min(self._grace_ms, max(grace_ms, default=0))
         if running:
             self._tell(

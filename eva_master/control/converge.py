@@ -137,7 +137,7 @@ def _converge_task(context: Context, job: Job, run: TaskRun, *, known: bool) -> 
 
 def _follow_gang(context: Context, job: Job) -> None:
     """A gang runs while one of its members does, and has succeeded when all have."""
-    if job.spec.least is None:
+    if job.spec.elastic.least is None:
         counts = context.state.tasks[job.id].counts
         succeeded, runs = counts[RunState.SUCCEEDED] == job.spec.size, counts[RunState.RUNNING] > 0
     else:
@@ -181,8 +181,8 @@ def _begin(context: Context, job: Job) -> None:
     started = context.now if job.started_ms is None else job.started_ms
     job = suspending.awake(context, job)
     context.put_job(replace(job.to(JobState.RUNNING, context.now), started_ms=started))
-    if job.spec.max_duration_ms is not None:
-        limit = Millis(started + job.rested_ms + job.spec.max_duration_ms)
+    if job.spec.failing.max_duration_ms is not None:
+        limit = Millis(started + job.rested_ms + job.spec.failing.max_duration_ms)
         context.alarms.at(limit, Alarm.job(job.id))
 
 
@@ -195,7 +195,7 @@ def _succeed(context: Context, job: Job) -> None:
 def _check_duration(context: Context, job: Job) -> None:
     if job.state is not JobState.ENDING and standstill.outlasted(context, job):
         ending = job.to(JobState.ENDING, context.now)
-        limit_ms = job.spec.max_duration_ms or 0
+        limit_ms = job.spec.failing.max_duration_ms or 0
         reason = f"ran for longer than its max_duration of {limit_ms / 1000:g} s"
         context.put_job(replace(ending, outcome=Outcome.FAILED, exit_code=124, reason=reason))
 
@@ -234,7 +234,7 @@ def _close(context: Context, job: Job) -> None:
 
 def _converge_gang(context: Context, job: Job) -> None:
     """All members, or of an elastic gang those that run and those that are to join them."""
-    if job.spec.least is None:
+    if job.spec.elastic.least is None:
         _converge_group(context, job, list(context.state.members(job.id)))
         return
     group = resizing.settle(context, job)

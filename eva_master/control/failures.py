@@ -126,7 +126,7 @@ def count_task(context: Context, run: TaskRun, failure: Failure) -> None:
             over = run.to(RunState.FAILED, context.now)
             context.put_run(replace(over, target=None, fetched=None, reason=why))
             # Other forks never wait for a place, so they do not continue without their own run.
-            if settling.goes_on(context, run) and (run.extra or job.spec.forks == 1):
+            if settling.goes_on(context, run) and (run.extra or job.spec.forking.forks == 1):
                 context.state.put_job(replace(job, reason=why))
             else:
                 arrays.task_failed(context, job, replace(failure, reason=why))

@@ -174,7 +174,7 @@ def decided(context: Context, job: Job, stored: Mapping[RunId, tuple[int, ...]])
     """
     if job.resume is not None:
         return job.resume
-    if job.spec.least is None:
+    if job.spec.elastic.least is None:
         return common_generation(stored)
     latest = _latest(context, job)
     began = {run.id: run.resume for run in latest if run.checkpoint_of is not None}
@@ -189,7 +189,7 @@ def decided(context: Context, job: Job, stored: Mapping[RunId, tuple[int, ...]])
 def _latest(context: Context, job: Job) -> list[TaskRun]:
     """Members of the last attempt, since the members of an elastic gang change."""
     members = context.state.members(job.id)
-    return [run for run in members if run.attempt == job.attempt or job.spec.least is None]
+    return [run for run in members if run.attempt == job.attempt or job.spec.elastic.least is None]
 
 
 def _returning(context: Context, job: Job) -> tuple[RunId, ...]:
@@ -198,7 +198,7 @@ def _returning(context: Context, job: Job) -> tuple[RunId, ...]:
     Their stored generations are of an earlier attempt, and would be taken for companions of the
     present ones.
     """
-    if job.spec.least is None:
+    if job.spec.elastic.least is None:
         return ()
     present = crew(context.state, job.id)
     return tuple(run.id for run in present if 0 < run.attempt != job.attempt)
@@ -247,7 +247,7 @@ def batch_shares(context: Context, job: Job, group: Sequence[TaskRun]) -> tuple[
 
     The parts stay for the whole attempt, even if more is learned. 0 where members do equal parts.
     """
-    if not job.spec.split_batch:
+    if not job.spec.training.split_batch:
         return (0,) * len(group)
     rates = []
     for run in group:
@@ -271,7 +271,7 @@ def is_quiet(context: Context, job: Job) -> bool:
     That is while all of them are where they should be, or wait for one that is not ready. So an
     event of a member takes no longer in a large gang. Late starts are found with each resync.
     """
-    if job.spec.least is not None or job.failure is not None:
+    if job.spec.elastic.least is not None or job.failure is not None:
         return False
     tasks = context.state.tasks[job.id]
     if tasks.counts[RunState.WAITING] == job.spec.size:

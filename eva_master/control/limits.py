@@ -40,7 +40,7 @@ def refusal(
             " at most (limits.priority)",
             hint="state a lower one, or have an operator submit it or raise the limit",
         )
-    owner, tasks, waits, text = spec.owner, spec.size, len(spec.depends_on), spec.text
+    owner, tasks, waits, text = spec.owner, spec.size, len(spec.stage.depends_on), spec.text
     if tasks > limits.tasks_per_job:
         return LimitExceeded(
             f"the job has {tasks:,} tasks, and a job may have {limits.tasks_per_job:,}"

@@ -88,7 +88,7 @@ class Outbox:
         assert run.target is not None
         if self._due_to_worker("fetch", run.target, run.id, str(run.attempt)):
             job = self._state.jobs[run.job]
-            latest = run.attempt if job.spec.least is None else job.attempt
+            latest = run.attempt if job.spec.elastic.least is None else job.attempt
             order = self._order(run, latest + 1, run.target)
             self._actions.append(FetchFiles(run.target, order))
 
@@ -119,7 +119,9 @@ class Outbox:
             workload=task.workload,
             program=task.program,
             demand=demand,
-            grace_period_ms=min(job.spec.grace_period_ms, self._settings.limits.grace_period_ms),
+            grace_period_ms=min(
+                job.spec.restarts.grace_period_ms, self._settings.limits.grace_period_ms
+            ),
             resume=run.resume if starts else None,
             checkpoint_of=run.checkpoint_of if starts else None,
             gang=self._gang(run) if starts else None,
@@ -174,9 +176,9 @@ class Outbox:
 
 def _fork_order(job: Job, run: TaskRun) -> ForkOrder | None:
     spec = job.spec
-    if spec.forks == 1:
+    if spec.forking.forks == 1:
         return None
-    rule = spec.merge
+    rule = spec.forking.merge
     return ForkOrder(
-        run.replica, spec.forks, rule.every_ms, rule.check, rule.larger, rule.patience_ms
+        run.replica, spec.forking.forks, rule.every_ms, rule.check, rule.larger, rule.patience_ms
     )

@@ -22,7 +22,7 @@ def refusal(context: Context, spec: JobSpec, ended: Iterable[Ended]) -> InvalidJ
     Jobs of other owners are reported like jobs that do not exist.
     """
     ended_jobs = {end.job for end in ended}
-    for name in spec.depends_on:
+    for name in spec.stage.depends_on:
         job = context.state.jobs.get(name)
         if (job.spec.owner != spec.owner) if job is not None else name not in ended_jobs:
             return InvalidJob(
@@ -35,7 +35,7 @@ def refusal(context: Context, spec: JobSpec, ended: Iterable[Ended]) -> InvalidJ
 def in_vain(context: Context, job: JobId, ended: Iterable[Ended]) -> None:
     """End a job that was just added if one that it depends on ended long ago without success."""
     record = context.state.jobs[job]
-    succeed = set(record.spec.depends_on) - set(record.spec.only_ended)
+    succeed = set(record.spec.stage.depends_on) - set(record.spec.stage.only_ended)
     for end in ended:
         if end.job in succeed and end.outcome is not Outcome.SUCCEEDED:
             give_up(context, record, end)

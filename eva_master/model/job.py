@@ -213,21 +213,6 @@ LARGEST_BATCH = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Training:
-    """Size of a training, for policies that guess rates.
-
-    Attributes:
-        batch_size: Examples in a mini-batch, up to `LARGEST_BATCH`.
-        model: How complex the model is.
-        dataset: How large the dataset is.
-    """
-
-    batch_size: int = 1
-    model: ModelSize = ModelSize.SMALL
-    dataset: DatasetSize = DatasetSize.S
-
-
-@dataclass(frozen=True, slots=True)
 class Deadline:
     """When a job is to be done.
 
@@ -266,6 +251,26 @@ class ParameterServers:
     minibatch_us: int
     update_us: int
     gradient_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """Size and communication of a training.
+
+    Attributes:
+        batch_size: Examples in a mini-batch, up to `LARGEST_BATCH`.
+        model: How complex the model is.
+        dataset: How large the dataset is.
+        split_batch: Whether the members of a gang divide each batch by their speeds, so that each
+            keeps its own pace.
+        ps: Communication with parameter servers, if the user states it.
+    """
+
+    batch_size: int = 1
+    model: ModelSize = ModelSize.SMALL
+    dataset: DatasetSize = DatasetSize.S
+    split_batch: bool = False
+    ps: ParameterServers | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,98 +313,167 @@ def _holds(ascending: Sequence[int], index: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class Stage:
+    """Place of a job among jobs that wait for each other.
+
+    Attributes:
+        depends_on: The owner's jobs that have to succeed before this one arrives.
+        only_ended: Those of `depends_on` that only have to end, in any way.
+        dag: Label of the DAGs to whose kind it belongs as a stage; empty if it is no stage. Jobs of
+            one owner and label that wait for each other are one DAG.
+    """
+
+    depends_on: tuple[JobId, ...] = ()
+    only_ended: tuple[JobId, ...] = ()
+    dag: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Restarts:
+    """Durations of a job's stops and starts, as the user states them.
+
+    Attributes:
+        grace_period_ms: From SIGTERM to SIGKILL.
+        checkpoint_ms: The user's hint of how long a checkpoint takes, `None` to learn it.
+        launch_ms: The user's hint of how long a start takes, `None` to learn it.
+        checkpoint_interval_ms: Interval at which its program stores checkpoints; 0 if it stores one
+            only when stopped.
+    """
+
+    grace_period_ms: int = 60_000
+    checkpoint_ms: int | None = None
+    launch_ms: int | None = None
+    checkpoint_interval_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FailureRules:
+    """Failures of a job's tasks, and what follows them.
+
+    Attributes:
+        retries: How many failures are followed by another attempt.
+        retry_on: Exit codes that are followed by another attempt though failure is certain.
+        fail_on: Exit codes that are followed by no further attempt.
+        on_failure: Response of an array to a task that failed for good.
+        max_duration_ms: Running time after which the job is failed.
+    """
+
+    retries: int = 3
+    retry_on: tuple[int, ...] = ()
+    fail_on: tuple[int, ...] = ()
+    on_failure: OnFailure = OnFailure.STOP
+    max_duration_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayRules:
+    """Order of an array's tasks.
+
+    Attributes:
+        concurrency: How many tasks may have a place at a time; `None` for all.
+        stragglers: Treatment of late tasks.
+        pilots: Number of tasks that run first, to measure how long the others take; `None` to leave
+            it to the policy.
+    """
+
+    concurrency: int | None = None
+    stragglers: Stragglers = Stragglers.KEEP
+    pilots: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ElasticGang:
+    """Sizes of an elastic gang, whose tasks are alike.
+
+    Attributes:
+        least: At least so many of its tasks run, the first ones; `None` if all of a gang run.
+        scaling: The user's iterations per second with so many members, in millionths, as (members,
+            rate) in order.
+        scaling_apart: The rates while its members are on several instances, as in `scaling`; empty
+            if they do not differ.
+    """
+
+    least: int | None = None
+    scaling: tuple[tuple[int, int], ...] = ()
+    scaling_apart: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ForkRules:
+    """Copies of a training that train at once.
+
+    Attributes:
+        forks: The most copies; their weights are merged. A job with forks is an array of one task,
+            of which each fork is a run.
+        merge: How the forks' weights are merged.
+    """
+
+    forks: int = 1
+    merge: MergeRule = ONCE_A_MINUTE
+
+
+ONLY_STAGE = Stage()
+USUAL_RESTARTS = Restarts()
+USUAL_FAILURES = FailureRules()
+USUAL_ARRAY = ArrayRules()
+FIXED_SIZE = ElasticGang()
+NO_FORKS = ForkRules()
+UNKNOWN_TRAINING = Training()
+
+
+@dataclass(frozen=True, slots=True)
 class JobSpec:
-    """A validated job.
+    """A validated job; its optional parts are groups, of which equal defaults are one value.
 
     Attributes:
         name: Name of the job; active jobs of one owner may share it, unless one of them is
             `unique`.
         owner: The user who submitted it.
+        tasks: At least one. A job that repeats some tasks of another has all of that job's tasks.
+        kind: Gang or array.
         tenant: The tenant that it is accounted to: that of its owner when it was submitted.
         partition: The partition where it runs unless it was moved; empty for the default partition.
-        kind: Gang or array.
-        tasks: At least one. A job that repeats some tasks of another has all of that job's tasks.
-        depends_on: The owner's jobs that have to succeed before this one arrives.
-        only_ended: Those of `depends_on` that only have to end, in any way.
+        priority: Larger is more urgent.
         total_steps: Iterations until each task is done, if the user states them.
         duration_ms: Standalone running time of each task, on the family that sets its reservation
             price, if the user states it.
-        grace_period_ms: From SIGTERM to SIGKILL.
-        retries: How many failures are followed by another attempt.
-        max_duration_ms: Running time after which the job is failed.
-        priority: Larger is more urgent.
-        checkpoint_ms: The user's hint of how long a checkpoint takes, `None` to learn it.
-        launch_ms: The user's hint of how long a start takes, `None` to learn it.
-        concurrency: How many tasks of an array may have a place at a time; `None` for all.
-        least: Of an elastic gang: at least so many of its tasks run, the first ones; `None` if all
-            of a gang run. Its tasks are alike.
-        scaling: Of an elastic gang: the user's iterations per second with so many members, in
-            millionths, as (members, rate) in order.
-        scaling_apart: The rates while its members are on several instances, as in `scaling`; empty
-            if they do not differ.
-        stragglers: Treatment of late tasks of an array.
-        retry: Tasks of an ended job that it repeats; `None` if it repeats none.
-        retry_on: Exit codes that are followed by another attempt though failure is certain.
-        fail_on: Exit codes that are followed by no further attempt.
-        on_failure: Response of an array to a task that failed for good.
-        latency: Whether it counts as short where short jobs have a policy of their own.
-        pilots: Number of an array's tasks that run first, to measure how long the others take;
-            `None` to leave it to the policy.
-        dag: Label of the DAGs to whose kind it belongs as a stage; empty if it is no stage. Jobs of
-            one owner and label that wait for each other are one DAG.
-        forks: The most copies of it that may train at once; their weights are merged. A job with
-            forks is an array of one task, of which each fork is a run.
-        merge: How the forks' weights are merged.
-        split_batch: Whether the members of a gang divide each batch by their speeds, so that each
-            keeps its own pace.
-        training: Size of the training, if the user states it.
-        worth: Worth of the job's completion, if the user states it.
-        ps: Communication with parameter servers, if the user states it.
-        deadline: When it is to be done, if the user states it.
-        spot_wait_ms: How long it waits for a spot instance although it could run on demand.
-        checkpoint_interval_ms: Interval at which its program stores checkpoints; 0 if it stores one
-            only when stopped.
         unique: Whether no other active job of the owner may have its name.
+        latency: Whether it counts as short where short jobs have a policy of their own.
+        spot_wait_ms: How long it waits for a spot instance although it could run on demand.
+        worth: Worth of the job's completion, if the user states it.
+        deadline: When it is to be done, if the user states it.
+        retry: Tasks of an ended job that it repeats; `None` if it repeats none.
+        stage: The jobs that it waits for, and its DAG.
+        restarts: Durations of its stops and starts.
+        failing: Number of attempts, and what ends it.
+        array: Order of an array's tasks.
+        elastic: Sizes of an elastic gang.
+        forking: Copies of a training that train at once.
+        training: Size and communication of a training.
     """
 
     name: str
     owner: str
     tasks: tuple[TaskSpec, ...]
     kind: JobKind = JobKind.GANG
-    depends_on: tuple[JobId, ...] = ()
+    tenant: str = DEFAULT_TENANT
+    partition: str = ""
+    priority: int = 0
     total_steps: int | None = None
     duration_ms: int | None = None
-    grace_period_ms: int = 60_000
-    retries: int = 3
-    max_duration_ms: int | None = None
-    priority: int = 0
-    checkpoint_ms: int | None = None
-    launch_ms: int | None = None
-    tenant: str = DEFAULT_TENANT
-    concurrency: int | None = None
-    least: int | None = None
-    scaling: tuple[tuple[int, int], ...] = ()
-    scaling_apart: tuple[tuple[int, int], ...] = ()
-    partition: str = ""
-    stragglers: Stragglers = Stragglers.KEEP
-    latency: Latency = Latency.AUTO
-    pilots: int | None = None
-    dag: str = ""
-    forks: int = 1
-    merge: MergeRule = ONCE_A_MINUTE
-    split_batch: bool = False
-    training: Training | None = None
-    worth: Worth | None = None
-    ps: ParameterServers | None = None
-    deadline: Deadline | None = None
-    spot_wait_ms: int = 0
-    checkpoint_interval_ms: int = 0
     unique: bool = False
-    on_failure: OnFailure = OnFailure.STOP
-    retry_on: tuple[int, ...] = ()
-    fail_on: tuple[int, ...] = ()
-    only_ended: tuple[JobId, ...] = ()
+    latency: Latency = Latency.AUTO
+    spot_wait_ms: int = 0
+    worth: Worth | None = None
+    deadline: Deadline | None = None
     retry: Retry | None = None
+    stage: Stage = ONLY_STAGE
+    restarts: Restarts = USUAL_RESTARTS
+    failing: FailureRules = USUAL_FAILURES
+    array: ArrayRules = USUAL_ARRAY
+    elastic: ElasticGang = FIXED_SIZE
+    forking: ForkRules = NO_FORKS
+    training: Training = UNKNOWN_TRAINING
 
     @property
     def indices(self) -> Sequence[int]:
@@ -435,10 +509,10 @@ class JobSpec:
     @property
     def several_runs(self) -> bool:
         """Whether tasks of it may have several runs at once."""
-        return self.forks > 1 or self.stragglers is not Stragglers.KEEP
+        return self.forking.forks > 1 or self.array.stragglers is not Stragglers.KEEP
 
     @property
     def stands_in_line(self) -> bool:
         """Whether its tasks may stand in a line: those of gangs of several may not."""
-        alone = len(self.tasks) == 1 and self.least is None
+        alone = len(self.tasks) == 1 and self.elastic.least is None
         return self.kind is not JobKind.GANG or alone

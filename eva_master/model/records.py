@@ -294,7 +294,7 @@ class Job:
     @property
     def members(self) -> int:
         """How many of its tasks run or are to: of an elastic gang the first ones, else all."""
-        least = self.spec.least
+        least = self.spec.elastic.least
         if least is None:
             return len(self.spec.tasks)
         return least if self.sizing is None else self.sizing.members
@@ -302,7 +302,8 @@ class Job:
     @property
     def forked(self) -> bool:
         """Whether several copies of it may train at once: not any more once it is unforked."""
-        return self.spec.forks > 1 and not (self.merging is not None and self.merging.unforked)
+        unforked = self.merging is not None and self.merging.unforked
+        return self.spec.forking.forks > 1 and not unforked
 
     @property
     def partition(self) -> str:
@@ -312,7 +313,7 @@ class Job:
     @property
     def waits(self) -> bool:
         """Whether it waits, or waited until its end, for jobs that it depends on."""
-        return self.released_ms is None and bool(self.spec.depends_on)
+        return self.released_ms is None and bool(self.spec.stage.depends_on)
 
     @property
     def arrived_ms(self) -> Millis:
@@ -462,10 +463,11 @@ class TaskRun:
 
 def rests(job: Job, run: TaskRun) -> str:
     """Why a member of an elastic gang rests, for the user; empty if it does not."""
-    if job.spec.least is None or run.state is not RunState.WAITING or run.index < job.members:
+    least = job.spec.elastic.least
+    if least is None or run.state is not RunState.WAITING or run.index < job.members:
         return ""
     why = "" if job.sizing is None else job.sizing.reason
-    size = f"rests: its gang has {job.members} of {job.spec.least} to {len(job.spec.tasks)} members"
+    size = f"rests: its gang has {job.members} of {least} to {len(job.spec.tasks)} members"
     return f"{size}; {why}" if why else size
 
 

@@ -248,7 +248,10 @@ class Problem:
             of_run = {run.id: trait for run, trait in zip(self.snapshot.runs, traits, strict=True)}
             parts_of: dict[tuple[tuple[TaskTraits, ...], bool], list[Part] | None] = {}
             for job in self._whole_gangs():
-                gang, split = tuple(of_run[name] for name in job.runs), job.spec.split_batch
+                gang, split = (
+                    tuple(of_run[name] for name in job.runs),
+                    job.spec.training.split_batch,
+                )
                 if (gang, split) not in parts_of:
                     members = [
                         (

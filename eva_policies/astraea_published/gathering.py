@@ -111,7 +111,7 @@ def request_of(
     """
     job, size = claim.one.job, len(claim.one.runs)
     least, most = (claim.least, claim.most) if claim.elastic else (size, size)
-    trains = config.ps_per_server > 0 and job.spec.ps is not None
+    trains = config.ps_per_server > 0 and job.spec.training.ps is not None
     return Request(
         claim.id,
         tenant_of(claim.one, snapshot),

@@ -36,7 +36,7 @@ def partings(one: Contender, worth: LeastTime) -> Iterator[Parting]:
         worth: Worth of each type's time.
     """
     needs_of = dict(one.apart)
-    if one.job.spec.split_batch or not all(run.task in needs_of for run in one.runs):
+    if one.job.spec.training.split_batch or not all(run.task in needs_of for run in one.runs):
         return
     for most_ms in sorted({ms for need in needs_of.values() for ms in need.alone_ms.values()}):
         chosen = {}

@@ -203,7 +203,7 @@ class _Sorting:
             return ()  # by other stages; its DAG is not to wait again
         sampled = self._sampled.get(job.id)
         if sampled is None:
-            if job.progress.succeeded or (job.spec.pilots is None and self._sure(job)):
+            if job.progress.succeeded or (job.spec.array.pilots is None and self._sure(job)):
                 return ()
             sampled = self._sampled[job.id] = Sampled(self._ratio(job), job.submitted_ms)
         if job.progress.pilots_left == 0 or job.progress.over == job.array.size:
@@ -212,7 +212,7 @@ class _Sorting:
 
     def _ratio(self, job: JobView) -> int:
         """The share of a job's tasks that its pilots are; 0 if its user says how many there are."""
-        if job.spec.pilots is not None:
+        if job.spec.array.pilots is not None:
             return 0
         ratio = self._config.ratio_ppm or self._ratios.next()
         self._ratios = self._ratios.begun()

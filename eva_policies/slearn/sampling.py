@@ -44,14 +44,17 @@ def chosen_of(job: JobView, ratio_ppm: int, seed: int) -> tuple[int, ...]:
     """
     if not job.array.kinds:
         return chosen(
-            job.id, job.array.size, job.spec.pilots or pilots_of(job.array.size, ratio_ppm), seed
+            job.id,
+            job.array.size,
+            job.spec.array.pilots or pilots_of(job.array.size, ratio_ppm),
+            seed,
         )
     drawn: list[Sequence[int]] = []
     for number, kind in enumerate(job.array.kinds):
-        count = len(kind) if job.spec.pilots else pilots_of(len(kind), ratio_ppm)
+        count = len(kind) if job.spec.array.pilots else pilots_of(len(kind), ratio_ppm)
         name = JobId(f"{job.id}#{number}")
         drawn.append(
             [kind[index] for index in chosen(name, len(kind), min(MOST_PILOTS, count), seed)]
         )
     in_turn = [index for index in chain(*zip_longest(*drawn)) if index is not None]
-    return tuple(in_turn[: job.spec.pilots or MOST_PILOTS])
+    return tuple(in_turn[: job.spec.array.pilots or MOST_PILOTS])

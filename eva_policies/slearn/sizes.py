@@ -74,7 +74,7 @@ def _left_of_kinds(job: JobView, runs: Sequence[RunView], now: Millis) -> int:
 
 def is_thin(config: Config, job: JobView) -> bool:
     """Whether a job has too few tasks for pilots; not if its user says how many it has."""
-    return job.spec.pilots is None and job.array.size < config.thin
+    return job.spec.array.pilots is None and job.array.size < config.thin
 
 
 def queue_of(config: Config, work_ms: int) -> int:

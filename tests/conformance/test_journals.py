@@ -13,7 +13,7 @@ from eva_lab.simulator.cluster.journal import MemoryJournal
 from eva_master.adapters.store import SqlJournal
 from eva_master.model.catalog import InstanceType, Offering, Purchase
 from eva_master.model.changes import Changes, InstanceAccount, JobAccount, Round
-from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
+from eva_master.model.job import JobKind, JobSpec, Program, Stage, TaskSpec
 from eva_master.model.records import Instance, Job, Progress, StopReason, TaskRun
 from eva_master.model.resources import Resources
 from eva_master.model.states import InstanceState, JobState, RunState
@@ -32,7 +32,9 @@ TASK = TaskSpec(
 )
 JOB = Job(
     id="resnet-1",
-    spec=JobSpec("resnet", "alice", (TASK, TASK), kind=JobKind.ARRAY, depends_on=("prep-1",)),
+    spec=JobSpec(
+        "resnet", "alice", (TASK, TASK), kind=JobKind.ARRAY, stage=Stage(depends_on=("prep-1",))
+    ),
     submitted_ms=1_700_000_000_000,
     history=((JobState.PENDING.value, 1_700_000_000_000),),
     command="c0ffee",

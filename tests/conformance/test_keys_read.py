@@ -15,6 +15,7 @@ from eva_master.model.catalog import Gpu, Offering
 from eva_master.model.fleet.job_keys import DECLARED
 from eva_master.model.ids import Millis
 from eva_master.model.job import (
+    ArrayRules,
     DatasetSize,
     JobKind,
     JobSpec,
@@ -36,7 +37,9 @@ KEYS = {
     "dag": ("dag",),
     "worth": ("value",),
     "ps": ("ps",),
-    "training": ("batch_size", "dataset_size", "model_size"),
+    "batch_size": ("batch_size",),
+    "dataset": ("dataset_size",),
+    "model": ("model_size",),
 }
 """The declared keys by the part of a view that has them."""
 ROUNDS = 4
@@ -55,6 +58,14 @@ class Watched:
 
 
 class WatchedSpec(Watched, JobSpec):
+    __slots__ = ()
+
+
+class WatchedArray(Watched, ArrayRules):
+    __slots__ = ()
+
+
+class WatchedTraining(Watched, Training):
     __slots__ = ()
 
 
@@ -89,13 +100,20 @@ def watched(job: JobView, number: int) -> JobView:
         dag=DagView("d", job.id, Millis(0), waiting=1, waiting_ms=60_000, likely_ms=60_000),
         worth=Worth(5_000_000, 1_000_000),
         ps=ParameterServers(1_000_000, 50_000, 1 << 20),
-        training=Training(8, ModelSize.HIGH, DatasetSize.L),
+        batch_size=8,
+        model=ModelSize.HIGH,
+        dataset=DatasetSize.L,
         steps_left=1_000,
         estimate=Estimate.stated(600_000) if number % 2 else None,
     )
+    spec = replace(
+        stated.spec,
+        array=copied(WatchedArray, stated.spec.array),
+        training=copied(WatchedTraining, stated.spec.training),
+    )
     return replace(
         stated,
-        spec=copied(WatchedSpec, stated.spec),
+        spec=copied(WatchedSpec, spec),
         progress=copied(WatchedProgress, stated.progress),
         tenancy=copied(WatchedTenancy, stated.tenancy),
     )

@@ -10,6 +10,7 @@ from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.planning.plan import Assign, NewInstance, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import Resources
+from eva_master.testing.job_views import with_values
 
 CPU = Family("c")
 
@@ -33,15 +34,19 @@ def task(cpus: int, workload: str = "w", rate_ppm: int | None = None) -> TaskSpe
 
 
 def job(name: str, *cpus: int, minutes: float = 10, array: bool = False, **more: object) -> JobSpec:
-    """A job with one task per number of vCPUs."""
-    return JobSpec(
+    """A job with one task per number of vCPUs.
+
+    Args:
+        more: Other values, see `eva_master.testing.job_views`.
+    """
+    spec = JobSpec(
         name,
         "me",
         tuple(task(n, name) for n in cpus),
         kind=JobKind.ARRAY if array else JobKind.GANG,
         duration_ms=round(minutes * 60_000),
-        **more,  # type: ignore[arg-type]
     )
+    return with_values(spec, more)
 
 
 class Script:

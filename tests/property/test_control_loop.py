@@ -22,7 +22,18 @@ from eva_master.model.events import (
     SuspendRequested,
 )
 from eva_master.model.ids import Family, JobId, Millis, Price, RunId, Workload
-from eva_master.model.job import ASKS_FOR_RETRY, JobKind, JobSpec, Program, Stragglers, TaskSpec
+from eva_master.model.job import (
+    ASKS_FOR_RETRY,
+    ArrayRules,
+    ElasticGang,
+    FailureRules,
+    JobKind,
+    JobSpec,
+    Program,
+    Stage,
+    Stragglers,
+    TaskSpec,
+)
 from eva_master.model.planning.suspension import Preemption
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.model.states import JobState, RunState
@@ -141,13 +152,15 @@ def _spec(number: int, arrival: Arrival) -> JobSpec:
         f"job{number}",
         "me",
         (task,) * (arrival.tasks + more),
-        least=arrival.tasks if more else None,
+        elastic=ElasticGang(least=arrival.tasks if more else None),
         kind=arrival.kind,
         duration_ms=arrival.duration_s * 1000,
-        retries=2,
+        failing=FailureRules(retries=2),
         tenant=("default", "vision", "speech")[number % 3],
         priority=arrival.priority,
-        stragglers=arrival.stragglers if arrival.kind is JobKind.ARRAY else Stragglers.KEEP,
+        array=ArrayRules(
+            stragglers=arrival.stragglers if arrival.kind is JobKind.ARRAY else Stragglers.KEEP
+        ),
     )
 
 
@@ -204,8 +217,10 @@ def _schedule(world: ChaoticWorld, number: int, arrival: Arrival) -> None:
         # A user whose master died submits again, with the same command id.
         nonlocal spec
         if command not in world.answers.replies:
-            spec = spec or replace(_spec(number, arrival), depends_on=others())
-            known = LoadedArchive(world.journal.load).owned(spec.owner, spec.depends_on).values()
+            spec = spec or replace(_spec(number, arrival), stage=Stage(depends_on=others()))
+            known = (
+                LoadedArchive(world.journal.load).owned(spec.owner, spec.stage.depends_on).values()
+            )
             ended = tuple(end for _, end in known if end is not None)
             world.inbox.post(JobSubmitted(command, spec, ended))
             world.timeline.after(20_000, arrive)
@@ -270,7 +285,7 @@ def _check_now(world: ChaoticWorld) -> None:
     _check_suspended(world)
     for run in world.workers.running():
         job = world.state.jobs[world.state.runs[run].job]
-        others = [world.state.jobs[it] for it in job.spec.depends_on]
+        others = [world.state.jobs[it] for it in job.spec.stage.depends_on]
         assert all(it.state is JobState.SUCCEEDED for it in others), f"{run} runs too early"
     assert len(world.state.dependencies) == sum(
         world.state.jobs[it].waits for it in world.state.active
@@ -304,9 +319,9 @@ def _check_sizes(world: ChaoticWorld) -> None:
     """Of an elastic gang one attempt runs at a time, with as many members as it was told."""
     for name in world.state.active:
         job, members = world.state.jobs[name], list(world.state.members(name))
-        if job.spec.least is None:
+        if job.spec.elastic.least is None:
             continue
-        assert job.spec.least <= job.members <= len(members)
+        assert job.spec.elastic.least <= job.members <= len(members)
         running = {run.attempt for run in members if run.state is RunState.RUNNING}
         assert len(running) <= 1, f"{name} runs in attempts {running}"
         resting = members[job.members :]
@@ -362,7 +377,7 @@ def _check_end(world: ChaoticWorld, story: Story) -> None:
     for number, arrival in enumerate(story.arrivals):
         job = state.jobs[world.answers.replies[f"submit-{number}"].job]
         allowed = {"succeeded"} if arrival.cancel_after_ms is None else {"succeeded", "cancelled"}
-        others = [state.jobs[it] for it in job.spec.depends_on]
+        others = [state.jobs[it] for it in job.spec.stage.depends_on]
         if any(it.state is JobState.CANCELLED for it in others):
             assert job.state is JobState.CANCELLED
             assert all(run.attempt == 0 for run in state.members(job.id))

@@ -48,7 +48,7 @@ def world(policy: str = "no_packing", **options: object) -> tuple[SimulatedClust
 
 
 def after(spec: JobSpec, *others: str) -> JobSpec:
-    return replace(spec, depends_on=tuple(map(JobId, others)))
+    return replace(spec, stage=replace(spec.stage, depends_on=tuple(map(JobId, others))))
 
 
 def entered(cluster: SimulatedCluster, name: str, state: RunState) -> int:
@@ -137,7 +137,7 @@ def test_a_master_that_dies_between_the_end_of_one_and_the_start_of_the_next() -
 
 def test_a_failure_is_passed_on_and_what_waits_never_starts() -> None:
     cluster, _ = world(work_of=lambda _: Work(60_000, failures=[3] * 9))
-    cluster.submit(replace(job("a", 1), retries=0))
+    cluster.submit(job("a", 1, retries=0))
     cluster.submit(after(job("b", 1, 1), "a-1"))
     cluster.submit(after(job("c", 1, 2, array=True), "b-2"))
     assert cluster.run(cluster.quiet)

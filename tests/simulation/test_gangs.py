@@ -284,7 +284,7 @@ def test_a_gang_restarts_whole_though_a_member_was_done() -> None:
 def test_a_member_that_was_done_stays_so_when_the_gang_is_not_tried_again() -> None:
     stage = Stage({FIRST: Work(60_000)})
     assert stage.world.run(lambda: stage.run(FIRST).state == "succeeded")
-    stage.world.state.put_job(replace(stage.job, failures=stage.job.spec.retries))
+    stage.world.state.put_job(replace(stage.job, failures=stage.job.spec.failing.retries))
     fail(stage, SECOND)
     assert stage.world.run(stage.world.quiet)
     assert stage.job.state == "failed"

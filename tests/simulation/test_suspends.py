@@ -130,7 +130,7 @@ def test_time_at_rest_is_no_part_of_the_longest_duration() -> None:
     assert world.run(world.quiet, limit_ms=120 * MINUTE_MS)
     assert world.state.jobs[JobId("a-1")].state is JobState.SUCCEEDED
     # And one that runs for too long in all is ended.
-    world = begun(replace(spec, max_duration_ms=12 * MINUTE_MS))
+    world = begun(replace(spec, failing=replace(spec.failing, max_duration_ms=12 * MINUTE_MS)))
     world.post(SuspendRequested, "a-1")
     world.play(30)
     world.post(ResumeRequested, "a-1")

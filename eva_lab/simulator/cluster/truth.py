@@ -42,7 +42,8 @@ def stated_size_speed(spec: JobSpec, members: int, *, apart: bool) -> float:
         members: How many run.
         apart: Whether on several instances.
     """
-    if spec.least is None:
+    if spec.elastic.least is None:
         return 1.0
-    stated = spec.scaling_apart if apart and spec.scaling_apart else spec.scaling
+    gang = spec.elastic
+    stated = gang.scaling_apart if apart and gang.scaling_apart else gang.scaling
     return scaling(stated, (), apart=False).speed_ppm(members) / MILLION

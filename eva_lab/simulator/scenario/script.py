@@ -137,7 +137,7 @@ class TraceScript:
         ids = {job.id: JobId(f"{job.id}-{n}") for n, job in enumerate(self._trace.jobs, 1)}
         for job in self._trace.jobs:
             after = tuple(ids[name] for name in job.after)
-            spec = replace(spec_of(job, self._families), depends_on=after)
+            spec = spec_of(job, self._families, after)
             if self._durations and job.states_rates:
                 stated = round(job.duration_ms / min(self._alone_speeds(job)))
                 spec = replace(spec, duration_ms=stated)
@@ -224,10 +224,11 @@ class PastScript:
         for (command, job), name in zip(self._jobs.items(), _names(self._past.jobs), strict=True):
             ids[job.id] = JobId(f"{name}-{len(ids) + 1}")
             stated = job.spec.duration_ms or round(max(job.work_ms))
+            depends_on = tuple(ids[other] for other in job.spec.stage.depends_on if other in ids)
             spec = replace(
                 job.spec,
                 name=name,
-                depends_on=tuple(ids[name] for name in job.spec.depends_on if name in ids),
+                stage=replace(job.spec.stage, depends_on=depends_on),
                 duration_ms=stated if self._durations else None,
             )
             yield job.submitted_ms, command, spec

@@ -7,8 +7,18 @@ from dataclasses import replace
 from functools import lru_cache
 from statistics import fmean
 
-from eva_master.model.ids import MILLION, Family
-from eva_master.model.job import Deadline, JobSpec, Program, TaskSpec
+from eva_master.model.ids import MILLION, Family, JobId
+from eva_master.model.job import (
+    ArrayRules,
+    Deadline,
+    ElasticGang,
+    JobSpec,
+    Program,
+    Restarts,
+    Stage,
+    TaskSpec,
+    Training,
+)
 from eva_master.model.resources import Resources
 from eva_master.model.trace import SpotUse, TraceJob, TraceTask
 from eva_master.packing.valuation.job_valuation import Reservation
@@ -21,7 +31,9 @@ do not depend on how many real iterations fit into a window."""
 _PROGRAM = Program("true")
 
 
-def spec_of(job: TraceJob, families: Iterable[Family]) -> JobSpec:
+def spec_of(
+    job: TraceJob, families: Iterable[Family], depends_on: tuple[JobId, ...] = ()
+) -> JobSpec:
     """The job as the scheduler sees it: its demands, delays and standalone throughput.
 
     How long it takes alone also depends on prices; see `stated`.
@@ -29,6 +41,7 @@ def spec_of(job: TraceJob, families: Iterable[Family]) -> JobSpec:
     Args:
         job: A job of a trace.
         families: The families on sale.
+        depends_on: The jobs that it waits for.
     """
     families = sorted(set(families))
     starts = max(task.fetch_ms for task in job.tasks) + job.init_ms
@@ -40,21 +53,24 @@ def spec_of(job: TraceJob, families: Iterable[Family]) -> JobSpec:
         tenant=job.tenant,
         tasks=_tasks(job, families),
         kind=job.kind,
-        grace_period_ms=max(60_000, stops),
-        checkpoint_ms=stops,
-        launch_ms=starts,
+        restarts=Restarts(
+            grace_period_ms=max(60_000, stops),
+            checkpoint_ms=stops,
+            launch_ms=starts,
+            checkpoint_interval_ms=job.checkpoint_interval_ms,
+        ),
         priority=job.priority,
-        concurrency=job.concurrency,
-        dag=job.dag,
-        split_batch=job.split_batch and len(job.tasks) > 1,
+        array=ArrayRules(concurrency=job.concurrency),
+        stage=Stage(depends_on, dag=job.dag),
+        training=Training(split_batch=job.split_batch and len(job.tasks) > 1, ps=job.ps),
         worth=job.worth,
-        ps=job.ps,
         deadline=None if job.within_ms is None else Deadline(within_ms=job.within_ms),
-        checkpoint_interval_ms=job.checkpoint_interval_ms,
         total_steps=None if job.within_ms is None else total_steps(job),
-        least=least,
-        scaling=() if least is None else _scaling(job, apart=False),
-        scaling_apart=() if least is None else _scaling(job, apart=True),
+        elastic=ElasticGang(
+            least=least,
+            scaling=() if least is None else _scaling(job, apart=False),
+            scaling_apart=() if least is None else _scaling(job, apart=True),
+        ),
     )
 
 

@@ -128,11 +128,12 @@ def ordered(spec: JobSpec, job: JobFile, jobs: Mapping[str, JobId]) -> JobSpec:
     ended = (
         jobs[reference] for _, reference, ended in _listed(job) if ended and jobs.get(reference)
     )
-    return replace(
-        spec,
+    stage = replace(
+        spec.stage,
         depends_on=tuple(dict.fromkeys(job_id for job_id in jobs.values() if job_id)),
         only_ended=tuple(dict.fromkeys(ended)),
     )
+    return replace(spec, stage=stage)
 
 
 def _contradictions(

@@ -9,7 +9,7 @@ from eva_master.adapters.jobfile.schema import ElasticSection, JobFile
 from eva_master.adapters.text.yamlfile import Document
 from eva_master.model.errors import Problem
 from eva_master.model.ids import MILLION
-from eva_master.model.job import JobSpec, ParameterServers
+from eva_master.model.job import ElasticGang, JobSpec
 
 
 def problems(document: Document, job: JobFile) -> Iterator[Problem]:
@@ -53,12 +53,12 @@ def sized(spec: JobSpec, job: JobFile) -> JobSpec:
     sizes = job.tasks
     if not isinstance(sizes, ElasticSection):
         return spec
-    return replace(
-        spec,
+    gang = ElasticGang(
         least=sizes.least if sizes.least < sizes.most else None,
         scaling=_rates(sizes.throughput),
         scaling_apart=_rates(sizes.throughput_apart),
     )
+    return replace(spec, elastic=gang)
 
 
 def _rates(stated: Mapping[int, float]) -> tuple[tuple[int, int], ...]:
@@ -66,11 +66,3 @@ def _rates(stated: Mapping[int, float]) -> tuple[tuple[int, int], ...]:
     return tuple(
         (members, max(1, round(rate * MILLION))) for members, rate in sorted(stated.items())
     )
-
-
-def parameter_servers(job: JobFile) -> ParameterServers | None:
-    """How the job trains with parameter servers, if it says so."""
-    said = job.ps
-    if said is None:
-        return None
-    return ParameterServers(1_000 * said.minibatch, 1_000 * said.update, said.gradient << 20)

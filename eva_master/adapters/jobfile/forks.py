@@ -1,4 +1,4 @@
-"""Forks in job files: `forks` and `merge`."""
+"""Trainings in job files: `forks`, `merge`, sizes of models, `split_batch` and `ps`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from eva_master.adapters.text.yamlfile import Document
 from eva_master.model.errors import Problem
 from eva_master.model.forks.merging import MergeRule
 from eva_master.model.ids import MILLION
-from eva_master.model.job import JobKind
+from eva_master.model.job import DatasetSize, JobKind, ModelSize, ParameterServers, Training
 
 
 def problems(document: Document, job: JobFile) -> Iterator[Problem]:
@@ -50,3 +50,26 @@ def rule_of(job: JobFile) -> MergeRule:
         tolerance_ppm=round(job.merge.tolerance * MILLION),
         larger=larger if job.merge.better is None else job.merge.better == "larger",
     )
+
+
+def training_of(job: JobFile, members: int) -> Training:
+    """Size and communication of a job's training, as far as its file states them.
+
+    Args:
+        job: The job file.
+        members: Number of its tasks: one task alone has no batch to divide.
+    """
+    return Training(
+        batch_size=job.batch_size or 1,
+        model=ModelSize(job.model_size or ModelSize.SMALL),
+        dataset=DatasetSize(job.dataset_size or DatasetSize.S),
+        split_batch=job.split_batch and members > 1,
+        ps=_parameter_servers(job),
+    )
+
+
+def _parameter_servers(job: JobFile) -> ParameterServers | None:
+    said = job.ps
+    if said is None:
+        return None
+    return ParameterServers(1_000 * said.minibatch, 1_000 * said.update, said.gradient << 20)

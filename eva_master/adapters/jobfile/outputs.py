@@ -153,7 +153,7 @@ def _left_out(job: JobId, spec: JobSpec, task: str) -> tuple[str, str]:
 
 def _has_several(spec: JobSpec) -> bool:
     """Whether the outputs of a job are one directory for each task; a forked job has one task."""
-    return len(spec.tasks) > 1 or (spec.kind is JobKind.ARRAY and spec.forks == 1)
+    return len(spec.tasks) > 1 or (spec.kind is JobKind.ARRAY and spec.forking.forks == 1)
 
 
 def _tasks_of(spec: JobSpec) -> Tasks:

@@ -52,9 +52,6 @@ from eva_master.model.job import (
     MOST_MEMBERS,
     MOST_PILOTS,
     MOST_TASKS,
-    DatasetSize,
-    ModelSize,
-    Training,
 )
 
 MOST_BEFORE = 1_000
@@ -483,14 +480,3 @@ class JobFile(_Section):
             "together."
         ),
     )
-
-    @property
-    def training(self) -> Training | None:
-        """The model that the job trains, as far as the file states it; `None` without one."""
-        if self.batch_size is None and self.model_size is None and self.dataset_size is None:
-            return None
-        return Training(
-            self.batch_size or 1,
-            ModelSize(self.model_size or ModelSize.SMALL),
-            DatasetSize(self.dataset_size or DatasetSize.S),
-        )

@@ -24,8 +24,8 @@ from eva_master.model.records import NO_PROGRESS, Ended, Instance, Job, TaskRun
 
 RECORD_VERSION = 1
 """Of the documents' form; stored with each of them."""
-SPEC_VERSION = 2
-"""Of the form of specs: 1 had the tasks written out."""
+SPEC_VERSION = 3
+"""Of the form of specs: 1 had the tasks written out, 2 had no groups."""
 
 # JSON has no number for NaN, which a diverged loss is. As a string it is read back as NaN.
 _CONFIG = ConfigDict(ser_json_inf_nan="strings")
@@ -108,10 +108,7 @@ _NOTHING: frozenset[str] = frozenset()
 SPECS = Codec(
     TypeAdapter(list[JobSpec], config=_CONFIG),
     leave_out=frozenset({"tasks"}),
-    unsaid=[
-        *(("split_batch",), ("training",), ("worth",), ("scaling_apart",), ("ps",), ("unique",)),
-        *(("retry_on",), ("fail_on",), ("only_ended",), ("retry",)),
-    ],
+    brief=lambda _: True,
 )
 """Without the tasks, see `eva_master.adapters.store.task_specs`."""
 RUNS = Codec(

@@ -78,7 +78,7 @@ def earliest(state: PlanningRecords, spec: JobSpec, now: Millis, settings: Setti
     """
     bound = _Bound(state, settings, now)
     own = bound.of_spec(spec)
-    succeed = [name for name in spec.depends_on if name not in spec.only_ended]
+    succeed = [name for name in spec.stage.depends_on if name not in spec.stage.only_ended]
     before = bound.ends_of(succeed)
     after, after_ms = max(before.items(), key=lambda it: it[1], default=("", 0))
     begins_ms = after_ms if after_ms else bound.begins_ms(spec, own.tasks)
@@ -134,8 +134,8 @@ class _Bound:
             (self._ends.get(predecessor, 0) for predecessor in _waited_for(job)), default=0
         )
         own_ms = work.ms
-        if job.spec.max_duration_ms is not None:
-            own_ms = min(own_ms, max(0, job.spec.max_duration_ms - job.ran_ms(self._now)))
+        if job.spec.failing.max_duration_ms is not None:
+            own_ms = min(own_ms, max(0, job.spec.failing.max_duration_ms - job.ran_ms(self._now)))
         if before_ms or job.started_ms is not None:
             return before_ms + own_ms
         return self.begins_ms(job.spec, work.tasks) + own_ms
@@ -151,7 +151,7 @@ class _Bound:
             for run in runs
         ]
         room = self._room(spec, job.partition)
-        if job.is_gang or spec.forks > 1:
+        if job.is_gang or spec.forking.forks > 1:
             return self._of_gang(spec, kinds, max(here, default=0), room)
         rest = spec.size - state.succeeded(job.id) - state.failed(job.id) - len(runs)
         lengths = Counter(here)
@@ -168,7 +168,7 @@ class _Bound:
         room = self._room(spec, spec.partition)
         if spec.retry is not None and spec.retry.origins:
             return _Work(0, 0, kinds)  # The content of its checkpoints is unknown.
-        if spec.kind is JobKind.GANG or spec.forks > 1:
+        if spec.kind is JobKind.GANG or spec.forking.forks > 1:
             remaining_of = remaining.of_spec(self._state, spec, self._now)
             ms = max(
                 _least_ms(work, remaining_of.estimate, self._now)
@@ -206,14 +206,14 @@ class _Bound:
     ) -> _Work:
         """Work of a gang, or a job with forks, that would take so long with one member."""
         speed = self._speed(spec, kinds, room)
-        if spec.forks > 1:
-            speed *= max(1, room.at_once(kinds, spec.forks))
+        if spec.forking.forks > 1:
+            speed *= max(1, room.at_once(kinds, spec.forking.forks))
         elastic = sizes.elastic(self._state, spec, self._settings.limits, room.home)
         if elastic is not None:
             most = max(elastic.least, room.at_once(kinds, elastic.most))
             speed *= Fraction(_fastest_ppm(elastic, most), MILLION)
         ms = int(alone_ms / speed)
-        several = spec.forks > 1 or elastic is not None
+        several = spec.forking.forks > 1 or elastic is not None
         return _Work(ms, 0 if several else ms * len(spec.tasks), kinds)
 
     def _of_array(
@@ -227,7 +227,7 @@ class _Bound:
     ) -> _Work:
         """Work of an array of tasks that take so long alone."""
         count = lengths.total()
-        at_once = max(1, room.at_once(kinds, min(count, spec.concurrency or count)))
+        at_once = max(1, room.at_once(kinds, min(count, spec.array.concurrency or count)))
         area_ms = sum(ms * many for ms, many in lengths.items())
         bounds = (max(lengths, default=0), area_ms // at_once, _in_turn_ms(lengths, at_once))
         fewer = at_once if at_once < count else 0
@@ -277,7 +277,7 @@ class _Bound:
         works = [own]
         for name, work in self._works.items():
             job = self._state.jobs[name]
-            if job.spec.max_duration_ms is None and (
+            if job.spec.failing.max_duration_ms is None and (
                 self._settings.partitions.home(job.partition) is home
             ):
                 works.append(work)
@@ -298,7 +298,7 @@ def _waited_for(job: Job) -> Collection[JobId]:
     """Jobs that have to succeed before a job arrives."""
     if not job.waits:
         return ()
-    return [name for name in job.spec.depends_on if name not in job.spec.only_ended]
+    return [name for name in job.spec.stage.depends_on if name not in job.spec.stage.only_ended]
 
 
 def _kinds(spec: JobSpec) -> tuple[tuple[TaskSpec, ...], Counter[int]]:

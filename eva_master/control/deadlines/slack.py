@@ -66,7 +66,9 @@ def slack(state: PlanningRecords, job: Job, now: Millis, settings: Settings) -> 
     most, of = _SURE
     reserve_ms = max(change_ms * most // of, _change_ms(state, job, settings, slowest=True))
     reserve_ms += max(settings.round_gap_ms, settings.round_grid_ms)
-    reserve_ms += job.spec.checkpoint_interval_ms  # The work that a loss without notice destroys.
+    reserve_ms += (
+        job.spec.restarts.checkpoint_interval_ms
+    )  # The work that a loss without notice destroys.
     due_ms = job.spec.deadline.due_ms(job.submitted_ms, state.wall)
     slack_ms = due_ms - now - left_ms - reserve_ms
     return Slack(left_ms, slack_ms, reserve_ms, change_ms)
@@ -105,7 +107,7 @@ def _left_ms(state: PlanningRecords, job: Job, now: Millis, *, alone: bool = Fal
     if longest_ms is None or len(known_rests) < len(rests):
         return None
     left_ms = max(known_rests, default=0)
-    if (at_once := job.spec.concurrency) is None:
+    if (at_once := job.spec.array.concurrency) is None:
         left_ms = max(left_ms, longest_ms)
     else:
         left_ms += longest_ms * -(-max(0, waiting) // at_once)

@@ -63,7 +63,7 @@ def _credit(context: Context, run: TaskRun, stood_ms: int, since_ms: Millis) -> 
         since_ms: The time before the standstill.
     """
     job = context.state.jobs[run.job]
-    if job.spec.max_duration_ms is None or job.started_ms is None:
+    if job.spec.failing.max_duration_ms is None or job.started_ms is None:
         return
     beside = [run for run in context.state.in_hand(job.id) if run.state is RunState.RUNNING]
     if len({run.instance for run in beside}) > 1 and not job.is_gang:
@@ -75,7 +75,7 @@ def _credit(context: Context, run: TaskRun, stood_ms: int, since_ms: Millis) -> 
         context.memory(StandstillMemory).credited[job.id] = context.now, stood_ms
     rested_ms = max(0, job.rested_ms + more_ms)
     context.put_job(replace(job, rested_ms=rested_ms))
-    limit = Millis(job.started_ms + rested_ms + job.spec.max_duration_ms)
+    limit = Millis(job.started_ms + rested_ms + job.spec.failing.max_duration_ms)
     context.alarms.at(limit, Alarm.job(job.id))
 
 
@@ -93,7 +93,7 @@ def outlasted(context: Context, job: Job) -> bool:
     If it has by the loop's time, the agents are asked first: their machines may have slept. Agents
     that never report running times are not waited for.
     """
-    limit, memory = job.spec.max_duration_ms, context.memory(StandstillMemory)
+    limit, memory = job.spec.failing.max_duration_ms, context.memory(StandstillMemory)
     if limit is None or job.started_ms is None:
         return False
     if job.ran_ms(context.now) < limit:

@@ -39,14 +39,14 @@ def attempt(context: Context, job: Job) -> list[TaskRun]:
     A gang that is not elastic always has all its members.
     """
     members = context.state.members(job.id)
-    if job.spec.least is None:
+    if job.spec.elastic.least is None:
         return list(members)
     return [run for run in members if 0 < run.attempt == job.attempt]
 
 
 def joining(context: Context, job: Job) -> list[TaskRun]:
     """Members that have a target and wait for the present attempt to make place for the next."""
-    if job.spec.least is None or not _holds(context, job):
+    if job.spec.elastic.least is None or not _holds(context, job):
         return []
     present = crew(context.state, job.id)
     return [run for run in present if run.attempt != job.attempt and run.target is not None]
@@ -55,7 +55,7 @@ def joining(context: Context, job: Job) -> list[TaskRun]:
 def joins(context: Context, run: TaskRun) -> bool:
     """Whether a waiting task run is one of these."""
     job = context.state.jobs[run.job]
-    if job.spec.least is None or run.target is None or run.index >= job.members:
+    if job.spec.elastic.least is None or run.target is None or run.index >= job.members:
         return False
     return run.attempt != job.attempt and _holds(context, job)
 

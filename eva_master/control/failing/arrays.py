@@ -19,13 +19,13 @@ def task_failed(context: Context, job: Job, failure: Failure) -> None:
         job: The array. Its task's runs are on record as over.
         failure: How the task failed.
     """
-    if job.spec.on_failure is OnFailure.STOP:
+    if job.spec.failing.on_failure is OnFailure.STOP:
         context.put_job(with_failure(context, job, failure, failure.reason))
         return
     job = replace(job, first_failure=job.first_failure or failure, reason=failure.reason)
     tasks = context.state.tasks[job.id]
     failed, succeeded = tasks.failed, tasks.counts[RunState.SUCCEEDED]
-    cautious = job.spec.on_failure is OnFailure.CAUTIOUS and not succeeded
+    cautious = job.spec.failing.on_failure is OnFailure.CAUTIOUS and not succeeded
     if cautious and FIRST_TO_END <= failed < job.spec.size:
         assert job.first_failure is not None
         context.put_job(with_failure(context, job, job.first_failure, _hopeless(job, failed)))

@@ -54,12 +54,12 @@ def final(spec: JobSpec, failures: int, failure: Failure) -> str | None:
         failure: The last of these.
     """
     code = None if failure.exit_code is None else shell_code(failure.exit_code)
-    if code in spec.fail_on:
+    if code in spec.failing.fail_on:
         assert code is not None
         return f"{failure.reason}; {exit_text(code)} is in `fail_on`, so not retried"
-    if failures > spec.retries:
-        return f"{failure.reason}; no retries left" if spec.retries else failure.reason
-    if not failure.repeated or code in spec.retry_on:
+    if failures > spec.failing.retries:
+        return f"{failure.reason}; no retries left" if spec.failing.retries else failure.reason
+    if not failure.repeated or code in spec.failing.retry_on:
         return None
     # A program that was not run chooses no exit code.
     advice = "" if code in _NOT_RUN else f". To be retried, exit with {ASKS_FOR_RETRY}"

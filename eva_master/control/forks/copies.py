@@ -24,7 +24,7 @@ def place(context: Context, name: JobId, target: InstanceId, reason: str) -> Non
     """Give a forked job one more fork, as a plan says that was checked against the present."""
     job = context.state.jobs[name]
     own = context.state.runs[run_id(name, 0)]
-    for number in range(1, job.spec.forks):
+    for number in range(1, job.spec.forking.forks):
         run = context.state.runs.get(run_id(name, 0, number))
         if run is None:
             _add(context, own, number, target, reason)
@@ -83,7 +83,7 @@ def _alone_there(context: Context, own: TaskRun) -> None:
 def ends_its_job(job: Job, run: TaskRun) -> bool:
     """Whether the success of a run is that of its job, which it is but for some forks."""
     total = job.spec.total_steps
-    if job.spec.forks == 1 or total is None:
+    if job.spec.forking.forks == 1 or total is None:
         return True
     return tracker.may_succeed(job.merging or NOT_BEGUN, run.replica, run.attempt, total)
 

@@ -39,7 +39,7 @@ def follow(context: Context, name: JobId) -> None:
     """Move the epoch of a forked job on, and tell its forks."""
     job = context.state.jobs[name]
     total = job.spec.total_steps
-    if job.spec.forks == 1 or total is None:
+    if job.spec.forking.forks == 1 or total is None:
         return
     if job.state not in (JobState.PENDING, JobState.RUNNING):
         context.memory(ForkMemory).told_merges.pop(name, None)
@@ -68,7 +68,7 @@ def follow(context: Context, name: JobId) -> None:
 def cut_off(context: Context, instance: InstanceId) -> None:
     """A worker has no session: the forked jobs that have forks there are looked at."""
     for run in context.state.occupants(instance):
-        if context.state.jobs[run.job].spec.forks > 1:
+        if context.state.jobs[run.job].spec.forking.forks > 1:
             context.touch_job(run.job)
 
 
@@ -99,7 +99,7 @@ def merged(context: Context, event: PartsMerged) -> None:
             event.check_best,
             event.digest,
         )
-        return tracker.merged(now, done, job.spec.merge, context.now)
+        return tracker.merged(now, done, job.spec.forking.merge, context.now)
 
     _heard(context, event, closed)
 
@@ -178,7 +178,7 @@ def _moved_on(
         runners = [runner for runner in runners if (runner.fork, runner.attempt) != former]
     now = tracker.led(now, runners, context.now)
     if not now.open:
-        last = job.spec.merge.at_last_fastest and _is_last(context, job)
+        last = job.spec.forking.merge.at_last_fastest and _is_last(context, job)
         now = tracker.opened(now, total - now.steps, runners, context.now, last=last)
     due = _due_ms(job, now, runners)
     if due is not None and due > context.now:  # else it waits for forks that are cut off
@@ -213,7 +213,7 @@ def _due_ms(job: Job, now: Merging, runners: list[Runner]) -> int | None:
 
     A fork that trains alone continues until another joins it.
     """
-    rule = job.spec.merge
+    rule = job.spec.forking.merge
     if now.unforked or not now.open:
         return None
     if now.leader is not None:
@@ -241,7 +241,7 @@ def _running(context: Context, job: Job) -> list[TaskRun]:
     return [run for run in runs if run.state is RunState.RUNNING]
 
 
-def _runners(context: Context, runs: list[TaskRun], training: Training | None) -> list[Runner]:
+def _runners(context: Context, runs: list[TaskRun], training: Training) -> list[Runner]:
     """Connected runs with their speeds.
 
     Speeds are stated or measured alone, else as currently reported, else expected.

@@ -23,4 +23,4 @@ def forks_left(state: Records, job: Job, seen: Sequence[TaskRun]) -> int | None:
     own = state.runs[run_id(job.id, 0)]
     extras = (state.runs.get(run_id(job.id, 0, number)) for number in range(1, own.replicas + 1))
     over = sum(1 for extra in extras if extra is not None and extra.state in TERMINAL_RUN)
-    return max(0, job.spec.forks - 1 - over - sum(run.extra for run in seen))
+    return max(0, job.spec.forking.forks - 1 - over - sum(run.extra for run in seen))

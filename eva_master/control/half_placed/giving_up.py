@@ -78,7 +78,7 @@ def _least(context: Context, members: list[TaskRun]) -> int:
     """How many members must be placed before a gang starts."""
     if not members:
         return 0
-    return context.state.jobs[members[0].job].spec.least or len(members)
+    return context.state.jobs[members[0].job].spec.elastic.least or len(members)
 
 
 def _is_placed(context: Context, run: TaskRun) -> bool:

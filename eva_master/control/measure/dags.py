@@ -39,7 +39,7 @@ class DagViews:
 
     def of(self, job: Job) -> DagView | None:
         """The result of `of_job`, made once for all stages of a DAG."""
-        dag = self._state.dag(job) if job.spec.dag else None
+        dag = self._state.dag(job) if job.spec.stage.dag else None
         if dag is None:
             return None
         if id(dag) not in self._known:
@@ -52,7 +52,7 @@ def of_job(state: Records, job: Job) -> DagView | None:
 
     The cost of this does not depend on the number of stages.
     """
-    dag = state.dag(job) if job.spec.dag else None
+    dag = state.dag(job) if job.spec.stage.dag else None
     if dag is None:
         return None
     waiting = [name for name in dag.members if state.jobs[name].waits]
@@ -138,12 +138,12 @@ def ended(state: State, job: Job) -> EndedStage | None:
     log = log_ppm(min(LONGEST_MS, max(1, total_ms // tasks))) if tasks else None
     expected = expected_ms(state, job) if state.estimates is Estimates.SLEARN_DAG else 0
     return EndedStage(
-        label=job.spec.dag,
+        label=job.spec.stage.dag,
         name=base_of(job.spec.name),
         log=log if job.state is JobState.SUCCEEDED else None,
         had_ms=total_ms,
         expected_ms=expected,
-        after=job.spec.depends_on[:PREDECESSORS_KEPT],
+        after=job.spec.stage.depends_on[:PREDECESSORS_KEPT],
     )
 
 

@@ -82,7 +82,7 @@ class JobEstimates:
         estimates = JobEstimates(
             job.spec, job.submitted_ms, state.estimates, owner_times, finished, told
         )
-        if job.spec.dag and (dag := state.dag(job)) is not None:
+        if job.spec.stage.dag and (dag := state.dag(job)) is not None:
             estimates.stage = Stage(state, job, dag)
         return estimates
 
@@ -213,7 +213,7 @@ def lessons(state: Records, job: Job) -> list[tuple[Traits, Finished]]:
         return []
     if job.is_gang:
         took = [run.took_ms for run in state.members(job.id)]
-        took = took if spec.least is None else [time_ms for time_ms in took if time_ms]
+        took = took if spec.elastic.least is None else [time_ms for time_ms in took if time_ms]
         if not took or not all(took):
             return []
         whole = NONE_FINISHED.plus(sum(took) // len(took))

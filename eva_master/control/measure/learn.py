@@ -71,7 +71,7 @@ def _at_least(state: State, run: TaskRun, members: list[TaskRun]) -> bool:
         return False
     lessons = state.learned.of(voice_of(state.jobs[run.job].spec))
     alone_rate = lessons.standalone.lookup(plain(task.workload), family)
-    if alone_rate is not None and state.jobs[run.job].spec.least is not None:
+    if alone_rate is not None and state.jobs[run.job].spec.elastic.least is not None:
         alone_rate *= float(sizes.size_speed(state, members))
     return alone_rate is None or alone_rate * _CLEARLY < run.progress.rate
 
@@ -90,7 +90,7 @@ def _standalone(state: State, run: TaskRun, members: list[TaskRun], now: Millis)
     ):
         return False  # the pace is that of no single member
     spec, rate, news = state.jobs[run.job].spec, run.progress.rate, False
-    if spec.least is not None:
+    if spec.elastic.least is not None:
         news = _of_size(state, run, members, now)
         rate /= float(sizes.size_speed(state, members))
     voice, workload = voice_of(spec), plain(state.task(run).workload)
@@ -231,7 +231,7 @@ def from_end(state: State, run: TaskRun) -> None:
 
 def from_job_end(state: State, job: Job, now: Millis) -> None:
     """Learn run times from a job that ends, if any of its tasks has finished."""
-    ended = dags.ended(state, job) if job.spec.dag else None
+    ended = dags.ended(state, job) if job.spec.stage.dag else None
     after = state.learned.run_times
     for traits, finished in estimates.lessons(state, job):
         kept = kept_for(state.estimates)

@@ -485,7 +485,7 @@ def _measured(
 ) -> _Measured | None:
     """Remaining work of task runs that progress together: a gang's members, or a single one."""
     spec = state.jobs[group[0].job].spec
-    if spec.least is not None:
+    if spec.elastic.least is not None:
         # Members that rested in the last attempt are not up to date.
         latest = max(run.attempt for run in group)
         group = [run for run in group if run.attempt == latest]
@@ -597,4 +597,4 @@ def _rate_ppm(
         for task, reserved in zip(tasks, reservations, strict=True)
         if reserved.offering is not None
     ]
-    return pace_of(rates, split=spec.split_batch)
+    return pace_of(rates, split=spec.training.split_batch)

@@ -31,15 +31,15 @@ def elastic(state: Records, spec: JobSpec, limits: Limits, partition: Partition)
         limits: Limits of the cluster.
         partition: The job's partition.
     """
-    if spec.least is None:
+    if spec.elastic.least is None:
         return None
     instances = min(limits.instances, limits.instances_per_user, limits.instances_per_job)
     allowed = min(instances, _instances_of(state, spec, partition, instances))
-    most = max(spec.least, min(len(spec.tasks), allowed))
+    most = max(spec.elastic.least, min(len(spec.tasks), allowed))
     reserved = state.reservations_of(spec)[0].offering
     family = None if reserved is None else base_family(reserved.type.family)
     together, apart = (_scaling(state, spec, family, apart=split_up) for split_up in (False, True))
-    return Elastic(spec.least, most, together, apart)
+    return Elastic(spec.elastic.least, most, together, apart)
 
 
 def _instances_of(state: Records, spec: JobSpec, partition: Partition, most: int) -> int:
@@ -62,7 +62,7 @@ def size_speed(state: Records, placed: Sequence[TaskRun]) -> Fraction:
     if not placed:
         return _ALONE
     spec = state.jobs[placed[0].job].spec
-    if spec.least is None:
+    if spec.elastic.least is None:
         return _ALONE
     apart = len({run.instance for run in placed}) > 1
     points = _measured(state, spec, _family(state, placed), apart=apart)
@@ -96,7 +96,8 @@ def _measured(state: Records, spec: JobSpec, family: Family | None, *, apart: bo
 
 
 def _stated(spec: JobSpec, *, apart: bool) -> Points:
-    return spec.scaling_apart if apart and spec.scaling_apart else spec.scaling
+    gang = spec.elastic
+    return gang.scaling_apart if apart and gang.scaling_apart else gang.scaling
 
 
 def _family(state: Records, placed: Sequence[TaskRun]) -> Family | None:

@@ -41,7 +41,7 @@ def rolled_back(state: Records, run: TaskRun) -> TaskRun:
     if stored is None or not newest.generation or job.forked:
         return run
     steps, work_ms = stored.steps, stored.work_ms
-    if every_ms := job.spec.checkpoint_interval_ms:
+    if every_ms := job.spec.restarts.checkpoint_interval_ms:
         steps = max(steps, int(run.progress.steps - run.progress.rate * every_ms / 1000))
         work_ms = max(work_ms, run.work_ms - every_ms)
     progress = replace(run.progress, steps=min(run.progress.steps, steps))

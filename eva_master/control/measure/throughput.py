@@ -158,9 +158,9 @@ def standalone_rate(state: Records, run: TaskRun) -> float | None:
     spec = state.jobs[run.job].spec
     measured = state.learned.of(voice_of(spec)).standalone
     rate = stated if stated is not None else measured.lookup(plain(task.workload), family)
-    if rate is None or (spec.least is None and not run.batch_ppm):
+    if rate is None or (spec.elastic.least is None and not run.batch_ppm):
         return rate
-    if spec.least is not None:
+    if spec.elastic.least is not None:
         rate *= float(size_speed(state, placed_with(state, run)))
     return rate * float(at_share(Fraction(1), run.batch_ppm, state.jobs[run.job].members))
 
@@ -207,8 +207,8 @@ def family_speed(state: Records, placed: Iterable[TaskRun]) -> Fraction:
         if run.instance is not None
     ]
     spec = state.jobs[with_place[0].job].spec if with_place else None
-    if spec is not None and spec.split_batch:
-        return divided(speeds, len(spec.tasks) if spec.least is not None else len(speeds))
+    if spec is not None and spec.training.split_batch:
+        return divided(speeds, len(spec.tasks) if spec.elastic.least is not None else len(speeds))
     return speeds[0] if len(speeds) == 1 else slowest(speeds)
 
 
@@ -308,7 +308,7 @@ def _parts(state: Records, run: TaskRun) -> GangParts:
 def own_family_speed(state: Records, run: TaskRun) -> Fraction:
     """How fast a placed task run is, with its gang if it is in one; see `family_speed`."""
     spec = state.jobs[run.job].spec
-    if spec.kind is not JobKind.GANG or spec.split_batch:
+    if spec.kind is not JobKind.GANG or spec.training.split_batch:
         return family_speed(state, placed_with(state, run))
     return family_speed(state, [mate for mate, _ in _parts(state, run).alike])
 
@@ -326,7 +326,7 @@ def tells_more(before: Progress, after: Progress) -> bool:
 def worked_ms(state: Records, run: TaskRun, now: Millis) -> int:
     """Standalone time for which a running task run has run since it began to."""
     speed = own_family_speed(state, run)
-    if state.jobs[run.job].spec.least is not None:
+    if state.jobs[run.job].spec.elastic.least is not None:
         speed *= size_speed(state, placed_with(state, run))
     return max(0, now - run.history[-1][1]) * speed.numerator // speed.denominator
 

@@ -58,7 +58,7 @@ def refusal(
     """
     room = _Room(state, settings, spec, partition)
     if spec.kind is JobKind.GANG:
-        return room.refusal(spec.tasks[: spec.least])
+        return room.refusal(spec.tasks[: spec.elastic.least])
     refusals = (room.refusal([task]) for task in different(spec.tasks))
     return next((reason for reason in refusals if reason is not None), None)
 
@@ -147,7 +147,7 @@ class _Room:
         """Say in words what does not fit."""
         if len(tasks) == 1:
             return f"a task of the job cannot run in {self._where} even when it is empty"
-        least = " at least" if self._spec.least is not None else ""
+        least = " at least" if self._spec.elastic.least is not None else ""
         what = f"the gang has {len(tasks):,} tasks{least} that run together"
         return what if alike(tasks) else f"{what}, and {self._where} cannot run them"
 
@@ -207,7 +207,7 @@ class _Room:
         )
         own = self._state.learned.of(voice_of(self._spec)).standalone.known
         prices = OnDemandPrices(rented, own)
-        reservations = prices.of_tasks(tasks, split=self._spec.split_batch)
+        reservations = prices.of_tasks(tasks, split=self._spec.training.split_batch)
 
         def worth(task: int, offering: Offering) -> int:
             return times * value_on(reservations[task], offering)

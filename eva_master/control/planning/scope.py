@@ -45,7 +45,7 @@ def doubled(state: Records, job: Job, run: TaskRun) -> bool:
     So two of them never share an instance. The own run of a forked job may move: a fork in its way
     gives up its place.
     """
-    if job.spec.forks > 1:
+    if job.spec.forking.forks > 1:
         return run.extra
     return run.extra or (
         run.replicas > 0 and any(other.in_hand for other in state.runs.others(run))

@@ -343,7 +343,7 @@ def _running_since_ms(run: TaskRun) -> Millis | None:
 
 def _ran(state: PlanningRecords, job: Job, seen: list[TaskRun]) -> dict[RunId, RunTime]:
     """Running times of the tasks that may be given an extra run; each task gets at most one."""
-    if job.is_gang or job.spec.stragglers is Stragglers.KEEP:
+    if job.is_gang or job.spec.array.stragglers is Stragglers.KEEP:
         return {}
     first = (
         run for run in seen if run.state is RunState.RUNNING and not (run.extra or run.replicas)

@@ -42,7 +42,7 @@ def _too_large(spec: JobSpec, quota: Quota) -> Unplaceable | None:
     """Why a gang, or a task, is larger than a quota; each kind of tasks is checked by itself."""
     share = Share(spec.tenant, quota, {})
     gang = spec.kind is JobKind.GANG
-    run = spec.tasks[: spec.least]
+    run = spec.tasks[: spec.elastic.least]
     for task in different(run):
         needs = gpu_needs(task)
         if not needs or any(not need.gpus for _, need in task.demand):
@@ -60,7 +60,7 @@ def _refused(
     gpus = " or ".join(f"{each:,} {family}" for family, each in sorted(needs.items()))
     what = f"a task of the job takes {gpus}"
     if count > 1:
-        least = " at least" if spec.least is not None else ""
+        least = " at least" if spec.elastic.least is not None else ""
         what = f"the gang has {count:,} tasks{least} that run together and take {gpus} each"
     stated = ", ".join(
         f"{told(gpus, family)} of any family" if family == ANY_FAMILY else told(gpus, family)

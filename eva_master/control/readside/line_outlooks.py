@@ -138,7 +138,7 @@ class LineOutlooks:
         """Why none of its tasks may start even if there is room; empty if one may."""
         if job.suspension is not None:
             return "it is suspended"
-        most, cap = job.spec.concurrency, dict(line.at_most).get(job.id)
+        most, cap = job.spec.array.concurrency, dict(line.at_most).get(job.id)
         counts = self._counts[job.id]
         barred = bar(
             self._records,

@@ -298,7 +298,7 @@ class ClusterModel:
     def replicas_left(self, job: JobId) -> int | None:
         """How many more tasks of an array may be given an extra run now."""
         record = self.jobs[job]
-        rests = record.is_gang or record.spec.stragglers is Stragglers.KEEP
+        rests = record.is_gang or record.spec.array.stragglers is Stragglers.KEEP
         return None if rests else self._tasks(job).replicas_left(record)
 
     def unseen(self, job: JobId) -> int:

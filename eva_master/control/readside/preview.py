@@ -149,7 +149,7 @@ class JobPreview:
             plan: The policy's answer; `None` if it was not asked.
         """
         if self._waits:
-            jobs = ", ".join(self._records.jobs[self.job].spec.depends_on)
+            jobs = ", ".join(self._records.jobs[self.job].spec.stage.depends_on)
             return self._outcome(Decision((), (), (), (), ()), f"waits for {jobs} to end")
         if plan is None or self._asked is None:
             statement = self._records.stated.get(self.partition)

@@ -37,9 +37,9 @@ def why_unforked(
     if not job.forked or job.state in TERMINAL_JOB:
         return ""
     in_hand = [run for run in records.in_hand(job.id) if run.target is not None]
-    if len(in_hand) >= job.spec.forks:
+    if len(in_hand) >= job.spec.forking.forks:
         return ""
-    short = f"it has {len(in_hand)} of {job.spec.forks} forks: "
+    short = f"it has {len(in_hand)} of {job.spec.forking.forks} forks: "
     own = records.runs[run_id(job.id, 0)]
     if own.target is None:
         return short + "no other fork begins before fork 0 has a place"

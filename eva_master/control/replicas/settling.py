@@ -47,7 +47,7 @@ def begin(context: Context, own: TaskRun, target: InstanceId, reason: str) -> No
 def retire(context: Context, entry: Retire) -> None:
     """Stop an extra run for good, likewise."""
     run = context.state.runs[entry.run]
-    if context.state.jobs[run.job].spec.forks > 1:
+    if context.state.jobs[run.job].spec.forking.forks > 1:
         copies.retire(context, run, entry.reason)
     else:
         let_go(context, run, entry.reason)
@@ -79,7 +79,7 @@ def settle(context: Context, job: Job, run: TaskRun) -> bool:
                 let_go(context, other, f"{won.id} has succeeded")
         outputs.place(context, job.id)
         return True
-    if job.spec.forks > 1:
+    if job.spec.forking.forks > 1:
         return copies.settle(context, job, run)
     if run.extra and run.state is RunState.WAITING and run.target is None:
         let_go(context, run, LOST)

@@ -115,7 +115,7 @@ def _follow_arrays(context: Context) -> None:
     state, memory = context.state, context.memory(SharedLimitsMemory)
     for name in state.unplaced:
         job = state.jobs[name]
-        if job.is_gang or job.spec.concurrency is None:
+        if job.is_gang or job.spec.array.concurrency is None:
             continue
         over = state.succeeded(name) + state.failed(name)
         if name not in memory.over:

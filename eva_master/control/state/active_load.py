@@ -35,7 +35,7 @@ class ActiveLoad:
         if not change:
             return
         owner, tasks = new.spec.owner, change * new.spec.size
-        waits, text = change * len(new.spec.depends_on), change * new.spec.text
+        waits, text = change * len(new.spec.stage.depends_on), change * new.spec.text
         self.jobs += change
         self.tasks += tasks
         self.waits += waits

@@ -102,9 +102,9 @@ class Dependencies:
 
     def _add(self, job: Job, jobs: Mapping[JobId, Job]) -> None:
         remaining = self._left[job.id] = {}
-        if job.spec.only_ended:
-            self._only_ended[job.id] = frozenset(job.spec.only_ended)
-        for name in job.spec.depends_on:
+        if job.spec.stage.only_ended:
+            self._only_ended[job.id] = frozenset(job.spec.stage.only_ended)
+        for name in job.spec.stage.depends_on:
             other = jobs.get(name)
             if other is None:
                 continue

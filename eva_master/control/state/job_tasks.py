@@ -62,7 +62,7 @@ class JobTasks:
         self._waiting = None if job.is_gang else _Waiting(job.spec.tasks, self.by_kind)
         self.most_shown = SHOWN_AT_ONCE
         self.gpu_ms = 0
-        self.doubled = DoubledTasks(forked=job.spec.forks > 1)
+        self.doubled = DoubledTasks(forked=job.spec.forking.forks > 1)
         self.moving = 0
         self._headed = 0
         """Number of waiting task runs with a target."""
@@ -70,7 +70,7 @@ class JobTasks:
         """Reasons for which tasks without a record wait, see `Kinds.place`."""
         self._suspended = 0
         """Number of tasks suspended by plans that are not over and do not run."""
-        self._done: set[int] | None = None if job.spec.least is None else set()
+        self._done: set[int] | None = None if job.spec.elastic.least is None else set()
         """Members of an elastic gang that have succeeded, whether among the running members or not.
         """
         self._ended: list[tuple[int, int]] = []
@@ -196,15 +196,15 @@ class JobTasks:
             placed = sum(index < job.members for index in self.in_hand.values())
             done = sum(index < job.members for index in self._done)
             return min(self.unplaced, job.members - placed - done)
-        limit = job.spec.concurrency
+        limit = job.spec.array.concurrency
         return self.unplaced if limit is None else min(self.unplaced, limit - len(self.in_hand))
 
     def replicas_left(self, job: Job) -> int | None:
         """How many more tasks may be given an extra run now: a bounded share of them at a time."""
-        if job.is_gang or job.spec.stragglers is Stragglers.KEEP:
+        if job.is_gang or job.spec.array.stragglers is Stragglers.KEEP:
             return None
         share = max(1, job.spec.size // _DOUBLED_PART) - self.doubled.in_hand
-        limit = job.spec.concurrency
+        limit = job.spec.array.concurrency
         return max(0, share if limit is None else min(share, limit - len(self.in_hand)))
 
     def planned(self, placed: int, *, held: bool, lined: bool = False) -> bool:

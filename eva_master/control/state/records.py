@@ -265,7 +265,7 @@ def crew(records: Records, job: JobId) -> Iterator[TaskRun]:
 
 def placed(records: Records, job: JobId) -> list[TaskRun]:
     """The members of a gang that have an instance, by index."""
-    if records.jobs[job].spec.least is None:
+    if records.jobs[job].spec.elastic.least is None:
         members: Iterable[TaskRun] = records.members(job)
     else:  # most members of an elastic gang may rest
         members = sorted(records.in_hand(job), key=lambda run: (run.index, len(run.id), run.id))

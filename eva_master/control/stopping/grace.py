@@ -21,7 +21,7 @@ from eva_master.model.states import RunState
 
 def promised_ms(spec: JobSpec, settings: Settings) -> int:
     """The grace period of a job's tasks; jobs of before the limit may state a longer one."""
-    return min(spec.grace_period_ms, settings.limits.grace_period_ms)
+    return min(spec.restarts.grace_period_ms, settings.limits.grace_period_ms)
 
 
 def stop_ms(context: Context, run: TaskRun) -> int:
@@ -63,6 +63,6 @@ def unlent(spec: JobSpec, settings: Settings) -> str:
     if promised_ms(spec, settings) <= longest:
         return ""
     return (
-        f"its grace period of {span(spec.grace_period_ms)} is longer than the {span(longest)}"
-        " within which lenders have their room back (limits.recall_grace)"
+        f"its grace period of {span(spec.restarts.grace_period_ms)} is longer than the"
+        f" {span(longest)} within which lenders have their room back (limits.recall_grace)"
     )

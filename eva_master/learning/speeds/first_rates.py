@@ -54,7 +54,7 @@ _Place = TypeVar("_Place", bound=Hashable)
 
 
 def expected_rates(
-    known: Mapping[_Place, float], gpus: Mapping[_Place, Gpu | None], training: Training | None
+    known: Mapping[_Place, float], gpus: Mapping[_Place, Gpu | None], training: Training
 ) -> dict[_Place, float]:
     """Rates of a job on some GPUs, of which only a part was measured.
 
@@ -63,14 +63,15 @@ def expected_rates(
     Args:
         known: Measured rates, above 0.
         gpus: All places in question, with their GPUs.
-        training: Size of the training; `None` if the user does not state it.
+        training: Size of the training.
 
     Returns:
         By place, in the unit of `known`; if that is empty, in the formula's own unit, or 1 where
         the formula does not apply.
     """
-    what = training or Training()
-    firsts = {place: first_rate_ppm(gpu, what) for place, gpu in gpus.items() if gpu is not None}
+    firsts = {
+        place: first_rate_ppm(gpu, training) for place, gpu in gpus.items() if gpu is not None
+    }
     if not known and len(firsts) == len(gpus):
         return {place: first / MILLION for place, first in firsts.items()}
     usual = fmean(known.values()) if known else 1.0

@@ -30,10 +30,12 @@ class Forking:
             spec: As it is submitted.
             nodes: How many nodes there may be; of more than `MOST_FORKS` so many get a copy.
         """
-        if spec.forks == 1 or nodes < 2:
+        if spec.forking.forks == 1 or nodes < 2:
             return spec
         rule = MergeRule(every_ms=self.every_ms, at_last_fastest=True)
-        return replace(spec, forks=min(nodes, MOST_FORKS), merge=rule)
+        return replace(
+            spec, forking=replace(spec.forking, forks=min(nodes, MOST_FORKS), merge=rule)
+        )
 
 
 def forkable(spec: JobSpec) -> JobSpec:
@@ -45,12 +47,12 @@ def forkable(spec: JobSpec) -> JobSpec:
     counted = spec.total_steps is not None and spec.tasks[0].reports_steps
     if len(spec.tasks) > 1 or spec.kind is JobKind.ARRAY or not counted:
         return spec
-    return replace(spec, kind=JobKind.ARRAY, forks=2)
+    return replace(spec, kind=JobKind.ARRAY, forking=replace(spec.forking, forks=2))
 
 
 def why_unforked(spec: JobSpec, forking: Forking | None) -> str:
     """Why a job is not forked though its policy has jobs forked; empty if nothing is amiss."""
-    if forking is None or spec.forks > 1:
+    if forking is None or spec.forking.forks > 1:
         return ""
     if len(spec.tasks) > 1:
         return "it is not forked: only a job of one task can be"

@@ -5,27 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from eva_master.model.job import JobSpec, Latency, Training
+from eva_master.model.job import UNKNOWN_TRAINING, JobSpec, Latency, Training
 
 LATENCY, SIZES, DAG = "latency", "tasks", "dag"
-_TRAINING = Training()
 
 
 def _trains(spec: JobSpec) -> Training:
     """Training of a job, so far as policies alone go by it: forks go by it under all of them."""
-    return _TRAINING if spec.training is None or spec.forks > 1 else spec.training
+    return UNKNOWN_TRAINING if spec.forking.forks > 1 else spec.training
 
 
 OPTIONAL: Mapping[str, Callable[[JobSpec], bool]] = {
-    "pilots": lambda spec: spec.pilots is not None,
+    "pilots": lambda spec: spec.array.pilots is not None,
     "value": lambda spec: spec.worth is not None,
-    "ps": lambda spec: spec.ps is not None,
-    "batch_size": lambda spec: _trains(spec).batch_size != _TRAINING.batch_size,
-    "model_size": lambda spec: _trains(spec).model is not _TRAINING.model,
-    "dataset_size": lambda spec: _trains(spec).dataset is not _TRAINING.dataset,
-    DAG: lambda spec: bool(spec.dag),
+    "ps": lambda spec: spec.training.ps is not None,
+    "batch_size": lambda spec: _trains(spec).batch_size != UNKNOWN_TRAINING.batch_size,
+    "model_size": lambda spec: _trains(spec).model is not UNKNOWN_TRAINING.model,
+    "dataset_size": lambda spec: _trains(spec).dataset is not UNKNOWN_TRAINING.dataset,
+    DAG: lambda spec: bool(spec.stage.dag),
     LATENCY: lambda spec: spec.latency is not Latency.AUTO,
-    SIZES: lambda spec: spec.least is not None,
+    SIZES: lambda spec: spec.elastic.least is not None,
 }
 """The keys that not every policy reads, and whether a job states one. All others are read by the
 control loop, whatever the policy. `LATENCY` is read where a policy for short jobs stands in front,
@@ -70,5 +69,6 @@ class KeysRead:
         if SIZES in unread:
             yield (
                 f"`tasks`: the policy {self.policy} does not resize gangs: it runs as many tasks "
-                f"from {spec.least:,} to {len(spec.tasks):,} as suit the cluster when it starts"
+                f"from {spec.elastic.least:,} to {len(spec.tasks):,} as suit the cluster when it "
+                "starts"
             )

@@ -52,7 +52,7 @@ def most_useful(snapshot: Snapshot, job: JobView, rates: Rates) -> int:
         more = min(held[family], job.sharing.elastic.most - len(paces))
         paces += [rate_on.get(family, 1)] * more
         if more and len(paces) >= job.sharing.elastic.least:
-            pace = pace_of(paces, split=job.spec.split_batch)
+            pace = pace_of(paces, split=job.spec.training.split_batch)
             does = pace * job.sharing.elastic.speed_ppm(len(paces), apart=True)
             best, most = (len(paces), does) if does > most else (best, most)
     return best

@@ -220,7 +220,7 @@ class Trial:
         """Families on which a member would slow down the members on some instances."""
         snapshot = self.question.snapshot
         if (
-            job.spec.split_batch
+            job.spec.training.split_batch
             or len({offering.type.family for offering in snapshot.catalog}) <= 1
         ):
             return frozenset()

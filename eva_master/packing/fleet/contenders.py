@@ -188,7 +188,7 @@ def _contender(
     demand = {
         family: need for family in fleet.machines if (need := _together(tasks, family)) is not None
     }
-    paces = valuation.paces(tasks, split=job.spec.split_batch)
+    paces = valuation.paces(tasks, split=job.spec.training.split_batch)
     # Without known rates all types count as equally fast.
     home = paces.home or 1
     work = next((run.remaining for run in runs if run.remaining is not None), None)
@@ -255,7 +255,7 @@ def _apart(
             for family in fleet.machines
             if (need := task.demand_on(family)) is not None
         }
-        rates = dict.fromkeys(rates_of, fastest) if job.spec.split_batch else rates_of
+        rates = dict.fromkeys(rates_of, fastest) if job.spec.training.split_batch else rates_of
         alone = {family: max(1.0, work / rates[family]) for family in demand if family in rates}
         if alone:
             yield task, Need({family: demand[family] for family in alone}, alone)

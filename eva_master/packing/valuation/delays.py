@@ -70,6 +70,6 @@ def of_job(
 
     names = {plain(task.workload) for task in kinds}
     return Delays(
-        longest(Delay.CHECKPOINT, spec.checkpoint_ms, assumed.checkpoint_ms),
-        longest(Delay.START, spec.launch_ms, assumed.launch_ms),
+        longest(Delay.CHECKPOINT, spec.restarts.checkpoint_ms, assumed.checkpoint_ms),
+        longest(Delay.START, spec.restarts.launch_ms, assumed.launch_ms),
     )

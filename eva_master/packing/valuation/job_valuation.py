@@ -147,7 +147,7 @@ class JobValuation:
     def of(self, spec: JobSpec) -> tuple[Reservation, ...]:
         """The reservation of each task of a job; members of a gang are valued together."""
         if spec.kind is JobKind.GANG and len(spec.tasks) > 1:
-            return self._of_gang(spec.tasks, split=spec.split_batch)
+            return self._of_gang(spec.tasks, split=spec.training.split_batch)
         reservations = {task: self.of_task(task) for task in different(spec.tasks)}
         if len(reservations) == 1:
             return (*reservations.values(),) * len(spec.tasks)

@@ -44,7 +44,11 @@ class OnDemandPrices:
             return {run.id: self._of_task(run.task) for run in runs}
         tasks = [run.task for run in runs]
         return dict(
-            zip((run.id for run in runs), self._of(tasks, job.spec.split_batch), strict=True)
+            zip(
+                (run.id for run in runs),
+                self._of(tasks, job.spec.training.split_batch),
+                strict=True,
+            )
         )
 
     def of_tasks(self, tasks: Sequence[TaskSpec], *, split: bool) -> tuple[Reservation, ...]:

@@ -176,7 +176,9 @@ class _Market:
             together = [name for name in group if name in self._runs]
             tasks = [self._runs[name].task for name in together]
             rated = [(task.demand, self._rates(task)) for task in tasks]
-            gang_parts_found = gang_parts(rated, self.offerings, split=job.spec.split_batch)
+            gang_parts_found = gang_parts(
+                rated, self.offerings, split=job.spec.training.split_batch
+            )
             self._parts.update(zip(together, gang_parts_found, strict=True))
         return self._parts[run.id]
 

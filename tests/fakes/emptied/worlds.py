@@ -14,6 +14,7 @@ from eva_master.model.job import JobSpec
 from eva_master.model.planning.plan import Hold, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.states import InstanceState, JobState
+from eva_master.testing.job_views import with_values
 from tests.fakes.jobs import CATALOG, Script
 
 MINUTE_MS = 60_000
@@ -95,7 +96,7 @@ class World(SimulatedCluster):
 
 def after(spec: JobSpec, *others: str, **more: object) -> JobSpec:
     """A job that runs after others."""
-    return replace(spec, depends_on=tuple(map(JobId, others)), **more)  # type: ignore[arg-type]
+    return with_values(spec, {"depends_on": tuple(map(JobId, others)), **more})
 
 
 def entered(world: World, state: InstanceState, name: InstanceId = FIRST) -> int:

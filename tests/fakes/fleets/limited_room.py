@@ -14,6 +14,7 @@ from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.resources import Resources
 from eva_master.model.states import RunState
 from eva_master.ports import Policy
+from eva_master.testing.job_views import with_values
 
 CPU = Family("c")
 SECOND_MS, MINUTE_MS = 1_000, 60_000
@@ -66,7 +67,7 @@ class World(SimulatedCluster):
         """Submit a job later on."""
         self.seconds[name] = seconds
         task = TaskSpec(Workload(name), Program("true"), ((CPU, Resources(0, cpus * 1_000, 512)),))
-        spec = JobSpec(name, "me", (task,) * tasks, **more)  # type: ignore[arg-type]
+        spec = with_values(JobSpec(name, "me", (task,) * tasks), more)
         self.timeline.after(
             round(at_s * SECOND_MS) - self.timeline.now(), lambda: self.submit(spec)
         )

@@ -71,7 +71,7 @@ async def test_names_mean_the_callers_newest_job_and_ids_are_taken_as_they_are(
     names = ("prep", "prep-1", "fetch", "fetch-3", "old", "prep-2")
     await scripted.jobs.Submit(submission("train", *names))
     command = scripted.loop.commands[-1]
-    assert command.spec.depends_on == ("prep-2", "prep-1", "fetch-4", "fetch-3", "old-5")
+    assert command.spec.stage.depends_on == ("prep-2", "prep-1", "fetch-4", "fetch-3", "old-5")
     assert {(end.job, end.outcome.value) for end in command.ended} == {
         ("prep-1", "succeeded"),
         ("fetch-4", "succeeded"),
@@ -100,10 +100,10 @@ async def test_a_name_that_several_active_jobs_have_is_refused_with_their_ids(
     assert scripted.loop.commands == []
     # The only active one is meant, though one that ended is newer; and ids tell them apart.
     await scripted.jobs.Submit(submission("train", "one", "prep-1"))
-    assert scripted.loop.commands[-1].spec.depends_on == ("one-4", "prep-1")
+    assert scripted.loop.commands[-1].spec.stage.depends_on == ("one-4", "prep-1")
     # A job that was just submitted is known by its id, whatever else has its name.
     await scripted.jobs.Submit(submission("train", "prep", after_ids={"prep": "prep-2"}))
-    assert scripted.loop.commands[-1].spec.depends_on == ("prep-2",)
+    assert scripted.loop.commands[-1].spec.stage.depends_on == ("prep-2",)
 
 
 def reading(text: str, **more: object) -> pb.SubmitRequest:
@@ -129,7 +129,7 @@ async def test_outputs_of_own_jobs_are_inputs_however_long_ago_they_ended(
     ):
         await scripted.jobs.Submit(reading(text, after_ids=given))
         command = scripted.loop.commands[-1]
-        assert command.spec.depends_on == (outputs.job,)
+        assert command.spec.stage.depends_on == (outputs.job,)
         assert command.spec.tasks[0].program.outputs == (outputs,)
         assert [end.job for end in command.ended] == [outputs.job][: outputs.job != "prep-1"]
     for text in ("job:sweep/3/outputs", "job:old/3/outputs"):
@@ -229,7 +229,7 @@ async def test_a_job_of_mine_with_the_name_of_an_id_of_somebody_else_is_mine(
 
     await scripted.loop.change(jobs)
     await scripted.jobs.Submit(submission("train", "prep-1"))
-    assert scripted.loop.commands[-1].spec.depends_on == ("prep-1-2",)
+    assert scripted.loop.commands[-1].spec.stage.depends_on == ("prep-1-2",)
 
 
 async def test_a_check_changes_nothing_and_knows_those_that_come(scripted: RpcMaster) -> None:

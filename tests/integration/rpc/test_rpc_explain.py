@@ -24,7 +24,7 @@ from eva_master.model.events import Event, JobSubmitted, PlanReady
 from eva_master.model.fleet.forking import Forking
 from eva_master.model.fleet.partitions import WHOLE, Partitions
 from eva_master.model.ids import Family, InstanceId, JobId, Millis, RunId
-from eva_master.model.job import JobKind
+from eva_master.model.job import ForkRules, JobKind
 from eva_master.model.planning.plan import Hold
 from eva_master.model.planning.reasons import Exchange, Hosting, Move, Occupant, Reasons
 from eva_master.model.users import Role
@@ -259,7 +259,9 @@ async def test_a_job_that_waits_for_its_turn_in_a_fleet_is_told_when_and_what_ty
 async def test_where_all_jobs_are_forked_one_that_is_not_is_told_why(site: Site) -> None:
     state = State(CATALOG)
     add_job(state, job_spec("plain"))
-    add_job(state, replace(job_spec("forked"), kind=JobKind.ARRAY, forks=3, total_steps=9))
+    add_job(
+        state, replace(job_spec("forked"), kind=JobKind.ARRAY, forking=ForkRules(3), total_steps=9)
+    )
     await site.adopt(state, state.take_changes())
     assert "it is not forked" in await site.told("explain", "plain")
     assert "not forked" not in await site.told("explain", "forked")

@@ -15,7 +15,15 @@ from eva_master.control.readside.model import ClusterModel
 from eva_master.control.state.store import State
 from eva_master.model.events import CancelRequested, JobSubmitted
 from eva_master.model.ids import Family, JobId, Millis, RunId, Workload
-from eva_master.model.job import ASKS_FOR_RETRY, JobKind, JobSpec, Program, TaskSpec
+from eva_master.model.job import (
+    ASKS_FOR_RETRY,
+    ArrayRules,
+    FailureRules,
+    JobKind,
+    JobSpec,
+    Program,
+    TaskSpec,
+)
 from eva_master.model.records import Job, TaskRun
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.model.states import TERMINAL_RUN, JobState, RunState
@@ -92,8 +100,8 @@ def _spec(number: int, array: Array) -> JobSpec:
         tuple(tasks[index % len(tasks)] for index in range(array.tasks)),
         kind=JobKind.ARRAY,
         duration_ms=array.duration_s * 1000,
-        retries=RETRIES,
-        concurrency=array.concurrency,
+        failing=FailureRules(retries=RETRIES),
+        array=ArrayRules(concurrency=array.concurrency),
     )
 
 
@@ -157,8 +165,8 @@ def _check_counts(state: State) -> None:
         assert +tasks.counts == Counter(run.state for run in runs)
         held = {it.id for it in runs if it.instance is not None or it.target is not None}
         assert tasks.in_hand.keys() == held
-        if job.spec.concurrency is not None:
-            assert len(held) <= job.spec.concurrency, (job.id, held)
+        if job.spec.array.concurrency is not None:
+            assert len(held) <= job.spec.array.concurrency, (job.id, held)
     for name in state.live:
         occupants = state.occupants(name)
         total = NOTHING
@@ -234,7 +242,7 @@ def _check_concurrency(world: ChaoticWorld) -> None:
     """On the machines themselves no more tasks of a job run than it allows."""
     there = Counter(world.state.runs[run].job for run in world.workers.running())
     for name, count in there.items():
-        most = world.state.jobs[name].spec.concurrency
+        most = world.state.jobs[name].spec.array.concurrency
         assert most is None or count <= most, f"{count} tasks of {name} run"
 
 

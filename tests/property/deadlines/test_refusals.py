@@ -17,6 +17,7 @@ from eva_master.model.catalog import Catalog
 from eva_master.model.ids import JobId
 from eva_master.model.job import Deadline, JobSpec
 from eva_master.model.states import TERMINAL_JOB, JobState
+from eva_master.testing.job_views import with_values
 from tests.drawing import drawn
 from tests.fakes.jobs import job, offering
 
@@ -65,7 +66,7 @@ def worlds(draw: st.DrawFn) -> tuple[Catalog, Limits, list[JobSpec]]:
     for number in range(draw(st.integers(1, 3))):
         before = [JobId(f"j{it}-{it + 1}") for it in range(number) if draw(st.booleans())]
         spec = draw(specs(f"j{number}", 1))
-        chain.append(replace(spec, depends_on=tuple(before)))
+        chain.append(with_values(spec, {"depends_on": tuple(before)}))
     return catalog, bounds, chain
 
 
@@ -84,7 +85,7 @@ def test_no_job_that_is_refused_could_have_made_it(
         delays=Delays(fetch_ms=0, start_ms=start_s * SECOND, stop_ms=1_000, report_ms=5_000),
     )
     for spec in chain:
-        cluster.submit(replace(spec, launch_ms=start_s * SECOND if hint else None))
+        cluster.submit(with_values(spec, {"launch_ms": start_s * SECOND if hint else None}))
     state, name = cluster.state, JobId(f"{chain[-1].name}-{len(chain)}")
     assert cluster.run(lambda: len(state.jobs) == len(chain))
     asked_ms = cluster.timeline.now()

@@ -24,7 +24,7 @@ from eva_master.model.errors import Unplaceable
 from eva_master.model.fleet.nodes import NODE_ZONE, OwnedNode
 from eva_master.model.fleet.partitions import Budget, Partition, PartitionLimits, with_nodes
 from eva_master.model.ids import Family, InstanceId, Price, Workload
-from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
+from eva_master.model.job import ElasticGang, JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.planning.quotas import Tenancy, quota_of
 from eva_master.model.resources import Resources
 from eva_master.model.states import RunState
@@ -195,7 +195,7 @@ def test_what_is_accepted_ends_and_what_is_refused_has_no_place(world: World) ->
         for gpus in world.needs
     )
     kind = JobKind.GANG if world.gang else JobKind.ARRAY
-    spec = JobSpec("j", "me", tasks, kind=kind, least=world.least, tenant="t")
+    spec = JobSpec("j", "me", tasks, kind=kind, elastic=ElasticGang(least=world.least), tenant="t")
     command = cluster.submit(spec)
     assert cluster.run(lambda: command in cluster.answers.replies, limit_ms=60_000)
     reply = cluster.answers.replies[command]

@@ -17,7 +17,7 @@ from eva_master.model.catalog import InstanceType, Offering, Purchase
 from eva_master.model.fleet.nodes import OwnedNode
 from eva_master.model.forks.merging import MergeRule, Merging
 from eva_master.model.ids import Family, InstanceId, JobId, Price, RunId, Workload
-from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
+from eva_master.model.job import ForkRules, JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.resources import Resources
 from eva_master.model.states import JobState, RunState
 from tests.drawing import drawn
@@ -84,8 +84,7 @@ def _spec(number: int, forks: int, steps: int) -> JobSpec:
         kind,
         total_steps=steps,
         duration_ms=steps * 200,
-        forks=forks,
-        merge=rule,
+        forking=ForkRules(forks=forks, merge=rule),
     )
 
 

@@ -20,7 +20,7 @@ from eva_master.model.fleet.nodes import OwnedNode
 from eva_master.model.fleet.partitions import Partitions
 from eva_master.model.forks.merging import NOT_BEGUN
 from eva_master.model.ids import Family, InstanceId, Price, RunId, Workload
-from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
+from eva_master.model.job import ForkRules, JobKind, JobSpec, Program, Restarts, TaskSpec
 from eva_master.model.resources import Resources
 from eva_master.model.states import TERMINAL_RUN, JobState
 from tests.drawing import drawn
@@ -87,9 +87,8 @@ def _spec(number: int, speeds: tuple[int, ...], seconds: int) -> JobSpec:
         kind=JobKind.ARRAY,
         total_steps=steps,
         duration_ms=1_000 * seconds,
-        checkpoint_ms=0,
-        launch_ms=2_000,
-        forks=2,
+        restarts=Restarts(checkpoint_ms=0, launch_ms=2_000),
+        forking=ForkRules(forks=2),
     )
 
 
@@ -152,6 +151,6 @@ def test_no_node_is_without_a_copy_of_some_job_after_a_plan(mix: Mix) -> None:
     for job in cluster.state.jobs.values():
         assert job.state is JobState.SUCCEEDED
         if len(mix.nodes) > 1:
-            assert job.spec.forks == len(mix.nodes)
+            assert job.spec.forking.forks == len(mix.nodes)
             assert job.merging is not None
             assert job.merging.steps == job.spec.total_steps

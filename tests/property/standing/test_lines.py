@@ -39,7 +39,7 @@ def _waits(state: State, run: TaskRun) -> bool:
 
 def _within(state: State, job: Job) -> bool:
     """Whether the job's own limit of tasks at a time leaves room for one more."""
-    most = job.spec.concurrency
+    most = job.spec.array.concurrency
     held = sum(run.instance is not None or run.target is not None for run in state.members(job.id))
     return most is None or held < most
 

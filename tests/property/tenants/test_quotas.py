@@ -15,7 +15,7 @@ from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.settings import Settings
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.ids import Family, Price, Workload
-from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
+from eva_master.model.job import ElasticGang, JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.planning.quotas import Tenancy, quota_of
 from eva_master.model.resources import Resources
 from eva_master.model.states import TERMINAL_JOB, JobState
@@ -75,7 +75,7 @@ def _job(
         kind=JobKind.GANG if gang else JobKind.ARRAY,
         tasks=(task,) * tasks,
         duration_ms=minutes * 60_000,
-        least=1 if gang and least else None,
+        elastic=ElasticGang(least=1 if gang and least else None),
     )
 
 

@@ -12,7 +12,7 @@ from eva_master.control.settings import Settings
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.events import Tick
 from eva_master.model.ids import MILLION, Family, Price, RunId, Workload
-from eva_master.model.job import JobSpec, Program, TaskSpec
+from eva_master.model.job import JobSpec, Program, TaskSpec, Training
 from eva_master.model.resources import Resources
 from tests.fakes.jobs import Script
 
@@ -50,7 +50,11 @@ class Stage:
             work_of=lambda _run: Work(3_600_000.0, steps_per_s=1_000),
             speed_of=lambda _run, family: SPEEDS[family],
         )
-        self.world.submit(JobSpec("g", "me", (task,) * 3, total_steps=3_600_000, split_batch=split))
+        self.world.submit(
+            JobSpec(
+                "g", "me", (task,) * 3, total_steps=3_600_000, training=Training(split_batch=split)
+            )
+        )
 
     def run(self) -> None:
         self.until(0)

@@ -11,7 +11,7 @@ from eva_lab.simulator.scenario.fleet import Servers, fleet_nodes
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.settings import Settings
 from eva_master.model.ids import Family, Workload
-from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
+from eva_master.model.job import ElasticGang, JobKind, JobSpec, Program, Restarts, TaskSpec
 from eva_master.model.resources import Resources
 from eva_master.model.states import JobState
 
@@ -36,9 +36,8 @@ def gang(name: str, most: int, least: int | None, minutes: int = 30) -> JobSpec:
         (task,) * most,
         kind=JobKind.GANG,
         duration_ms=minutes * MINUTE_MS,
-        least=least,
-        checkpoint_ms=0,
-        launch_ms=10_000,
+        elastic=ElasticGang(least=least),
+        restarts=Restarts(checkpoint_ms=0, launch_ms=10_000),
     )
 
 

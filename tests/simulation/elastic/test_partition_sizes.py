@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from eva_lab.simulator.cluster.work import Work
@@ -36,7 +34,7 @@ def test_a_gang_starts_with_what_its_partition_may_have(policy: str, part: Parti
     )
     # Twice the members are twice as fast: more would not cost more.
     linear = tuple((members, members) for members in range(1, 7))
-    gang = replace(job("g", *([4] * 6)), least=1, scaling=linear)
+    gang = job("g", *([4] * 6), least=1, scaling=linear)
     world.submit(gang)
     assert world.run(world.quiet, limit_ms=10 * TEN_MINUTES_MS)
     (found,) = world.state.jobs.values()

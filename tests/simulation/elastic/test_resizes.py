@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from eva_lab.simulator.cluster.delays import Delays
 from eva_lab.simulator.cluster.work import Work
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
@@ -21,7 +19,7 @@ HOUR_MS = 3_600_000
 
 
 def elastic(name: str = "g", least: int = 1, most: int = 4, **more: object) -> JobSpec:
-    return replace(job(name, *([2] * most)), least=least, **more)  # type: ignore[arg-type]
+    return job(name, *([2] * most), least=least, **more)
 
 
 class Stage:

@@ -65,7 +65,7 @@ def test_a_chain(policy: str, when: str) -> None:
 
 def test_a_chain_whose_first_job_fails() -> None:
     world = World(work_of=lambda run: Work(60_000, failures=[3] if run.startswith("a-") else []))
-    world.come(replace(job("a", 2, minutes=1), retries=0))
+    world.come(job("a", 2, minutes=1, retries=0))
     world.come(after(job("b", 2, minutes=1), "a-1", only_ended=(JobId("a-1"),)))
     world.finish()
     assert (world.launches, world.ended(), world.ended(JobState.FAILED)) == (1, 1, 1)
@@ -203,7 +203,7 @@ def test_a_job_that_is_cancelled_while_another_waits() -> None:
 
 def test_tasks_that_are_tried_again_after_a_while() -> None:
     world = World(ONE, work_of=lambda _: Work(60_000, failures=[3, 3]))
-    world.come(replace(job("a", 2, minutes=1), retries=5))
+    world.come(job("a", 2, minutes=1, retries=5))
     world.come(job("b", 2, minutes=1))
     world.finish()
     assert (world.launches, world.ended()) == (1, 2)

@@ -26,10 +26,11 @@ from eva_master.model.events import (
 from eva_master.model.fleet.nodes import NodeVerb, OwnedNode
 from eva_master.model.forks.merging import MergeRule, Merging
 from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload
-from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
+from eva_master.model.job import ForkRules, JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.records import Job, StopReason
 from eva_master.model.resources import Resources
 from eva_master.model.states import JobState, RunState
+from eva_master.testing.job_views import with_values
 from tests.fakes.models import model_of
 
 MINUTE_MS = 60_000
@@ -54,8 +55,9 @@ def forked(name: str, steps: int, forks: int = 4, **more: object) -> JobSpec:
     demand = tuple((Family(it), need) for it in sorted(SPEEDS))
     task = TaskSpec(Workload(name), Program("true"), demand, rates)
     kind = JobKind.ARRAY if forks > 1 else JobKind.GANG
-    options: dict[str, object] = {"merge": MergeRule(every_ms=MINUTE_MS), **more}
-    return JobSpec(name, "me", (task,), kind, total_steps=steps, forks=forks, **options)  # type: ignore[arg-type]
+    forking = ForkRules(forks, MergeRule(every_ms=MINUTE_MS))
+    spec = JobSpec(name, "me", (task,), kind, total_steps=steps, forking=forking)
+    return with_values(spec, more)
 
 
 class Fleet(SimulatedCluster):

@@ -35,6 +35,7 @@ from eva_master.model.planning.job_view import DagView, JobView
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.trace import SLOT, EarlierJob, Trace, TraceJob, TraceTask
+from eva_master.testing.job_views import with_values
 from tests.fakes.jobs import CATALOG, CPU
 
 SECOND = 1_000
@@ -186,7 +187,7 @@ def cluster_of(*dags: Sequence[TraceJob], early: str = "") -> SimulatedCluster:
         ids[one.id] = JobId(f"{one.id}-{len(ids) + 1}")
         took[ids[one.id]] = one.duration_ms
         after = tuple(ids[name] for name in one.after)
-        cluster.submit(replace(spec_of(one, [CPU]), depends_on=after))
+        cluster.submit(with_values(spec_of(one, [CPU]), {"depends_on": after}))
     return cluster
 
 

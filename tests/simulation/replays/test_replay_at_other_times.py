@@ -91,7 +91,7 @@ def test_who_waited_for_others_waits_for_them_again(tmp_path: Path) -> None:
         cluster = SimulatedCluster(CATALOG, policy, journal=journal, start=BEGIN)
 
         def submit(name: str, minute: int, *others: str) -> None:
-            spec = replace(job(name, 1, minutes=2), depends_on=tuple(map(JobId, others)))
+            spec = job(name, 1, minutes=2, depends_on=tuple(map(JobId, others)))
             cluster.submit(spec, at=Millis(BEGIN + minute * 60_000))
 
         submit("daily", 0)
@@ -110,7 +110,7 @@ def test_who_waited_for_others_waits_for_them_again(tmp_path: Path) -> None:
     assert arrivals["report-2/0"] > 120_000
     script = PastScript(history.past, durations=True)
     specs = [spec for _, _, spec in script.arrivals()]
-    assert [(spec.name, spec.depends_on) for spec in specs] == [
+    assert [(spec.name, spec.stage.depends_on) for spec in specs] == [
         ("daily", ()),
         ("report", ("daily-1",)),
         ("daily-4", ()),

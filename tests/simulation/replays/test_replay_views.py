@@ -50,11 +50,11 @@ SPECS = (
     job("urgent", 2, priority=3),
     job("array", 2, 2, 2, array=True, concurrency=2, pilots=1, latency=Latency.SHORT),
     job("gang", 2, 2, tenant="t", split_batch=True),
-    replace(job("after", 2, minutes=7), depends_on=(JobId("urgent-1"),)),
+    job("after", 2, minutes=7, depends_on=(JobId("urgent-1"),)),
     job("elastic", 2, 2, 2, 2, least=2),
     job("hinted", 2, checkpoint_ms=3_000, launch_ms=9_000),
     job("stage", 2, dag="x"),
-    _stated(replace(job("steps", 2), total_steps=6_000), 10_000_000),
+    _stated(job("steps", 2, total_steps=6_000), 10_000_000),
 )
 
 

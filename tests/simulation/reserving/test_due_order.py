@@ -17,6 +17,7 @@ from eva_master.model.ids import JobId, Millis
 from eva_master.model.job import Deadline, JobSpec
 from eva_master.model.planning.suspension import Preemption
 from eva_master.model.states import TERMINAL_JOB, JobState
+from eva_master.testing.job_views import with_values
 from tests.fakes.jobs import job, offering
 
 MINUTE = 60_000
@@ -36,7 +37,7 @@ def world(policy: str, catalog: Catalog = ONE, **settings: object) -> SimulatedC
 
 def plain(name: str, minutes: float, cpus: int = 2, **more: object) -> JobSpec:
     spec = job(name, cpus, minutes=minutes, launch_ms=1_000, checkpoint_ms=1_000)
-    return replace(spec, **more)  # type: ignore[arg-type]
+    return with_values(spec, more)
 
 
 def due(name: str, minutes: float, within: float, *, cpus: int = 2, fails: bool = False) -> JobSpec:

@@ -14,6 +14,7 @@ from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.planning.quotas import Tenancy, quota_of
 from eva_master.model.resources import Resources
 from eva_master.model.states import RunState
+from eva_master.testing.job_views import with_values
 from tests.fakes.snapshots import offer
 
 MINUTE_MS = 60_000
@@ -43,13 +44,8 @@ def job(
     need = Resources(gpus, 1_000, 1_024)
     demand = ((Family("box"), need), (Family("rack"), need))
     task = TaskSpec(Workload(name), Program("x"), demand)
-    return JobSpec(
-        name,
-        "ann",
-        (task,) * tasks,
-        tenant=tenant,
-        duration_ms=minutes * MINUTE_MS,
-        **more,  # type: ignore[arg-type]
+    return with_values(
+        JobSpec(name, "ann", (task,) * tasks, tenant=tenant, duration_ms=minutes * MINUTE_MS), more
     )
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from eva_lab.simulator.cluster.work import Work
@@ -39,7 +37,7 @@ class World(SimulatedCluster):
 
     def add(self, name: str, priority: int = 0, after: str = "") -> None:
         before = (JobId(after),) if after else ()
-        self.submit(replace(job(name, 1, minutes=MINUTES), priority=priority, depends_on=before))
+        self.submit(job(name, 1, minutes=MINUTES, priority=priority, depends_on=before))
 
     def until(self, minutes: float) -> None:
         at_ms = round(minutes * MINUTE_MS)

@@ -15,6 +15,7 @@ from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.round_work import tasks_shown
 from eva_master.packing.waiting_turns import Turns
 from eva_master.ports import Policy
+from eva_master.testing.job_views import with_values
 from eva_master.testing.snapshots import offer, task
 
 TASK, OTHER = task(any=(0, 1, 1)), task(other=(0, 1, 1))
@@ -51,7 +52,9 @@ def submit(
     world: SimulatedCluster, owner: str, jobs: int, tasks: int = 1, *, of=TASK, **more
 ) -> None:
     for number in range(jobs):
-        spec = JobSpec(f"{owner}-{number}", owner, (of,) * tasks, duration_ms=60_000, **more)
+        spec = with_values(
+            JobSpec(f"{owner}-{number}", owner, (of,) * tasks, duration_ms=60_000), more
+        )
         world.submit(spec)
 
 

@@ -16,7 +16,7 @@ from eva_master.control.readside.gang_parts import parts_of
 from eva_master.control.settings import Settings
 from eva_master.control.state.records import placed
 from eva_master.model.ids import Millis
-from eva_master.model.job import JobKind, JobSpec
+from eva_master.model.job import ElasticGang, JobKind, JobSpec
 from eva_master.testing.snapshots import offer, task
 
 CATALOG = (
@@ -75,7 +75,7 @@ def test_groups_of_members_are_those_that_are_found_one_by_one(seed: int) -> Non
                 "a",
                 tasks if least is None else (tasks[0],) * len(tasks),
                 kind=kind,
-                least=least,
+                elastic=ElasticGang(least=least),
                 duration_ms=drawn.randrange(20_000, 200_000),
             ),
             at=Millis(drawn.randrange(0, 200_000)),

@@ -13,7 +13,7 @@ from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.rounds import cycle
 from eva_master.control.settings import Settings
 from eva_master.model.ids import JobId
-from eva_master.model.job import JobSpec
+from eva_master.model.job import JobSpec, Stage
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.states import JobState
@@ -83,9 +83,10 @@ def chain(jobs: int) -> Counts:
         for number in range(jobs):
             before = (JobId(f"c{number - 1:04}-{number}"),) if number else ()
             spec = JobSpec(
-                f"c{number:04}", "many", (task(any=(0, 1, 1)),), duration_ms=5_000,
-                depends_on=before,
-            )  # fmt: skip
+                *(f"c{number:04}", "many", (task(any=(0, 1, 1)),)),
+                duration_ms=5_000,
+                stage=Stage(depends_on=before),
+            )
             world.submit(spec)
         world.submit(JobSpec("small", "one", (task(any=(0, 1, 1)),), duration_ms=5_000))
         done = world.run(ended, limit_ms=jobs * 120_000 + 600_000)

@@ -13,6 +13,7 @@ from eva_master.model.catalog import Catalog
 from eva_master.model.ids import JobId
 from eva_master.model.job import Deadline
 from eva_master.model.planning.suspension import Preemption
+from eva_master.testing.job_views import with_values
 from tests.fakes.jobs import job
 from tests.simulation.shared_limits.test_shared_turns import Idle
 from tests.simulation.shared_limits.turns import (
@@ -157,12 +158,12 @@ def test_a_task_that_would_be_late_for_its_deadline_is_not_suspended() -> None:
 def test_among_equals_of_two_partitions_the_one_that_would_be_late_is_next() -> None:
     world = world_of(ML, CI, minutes=20)
     known = {"duration_ms": 20 * MINUTE_MS, "launch_ms": 1_000, "checkpoint_ms": 1_000}
-    come(world, replace(whole("first", "ml"), **known))
+    come(world, with_values(whole("first", "ml"), known))
     pass_time(world, 3 * MINUTE_MS)
-    come(world, *(replace(whole(name, "ml"), **known) for name in "abc"))
+    come(world, *(with_values(whole(name, "ml"), known) for name in "abc"))
     pass_time(world, MINUTE_MS)
     deadline = Deadline(within_ms=50 * MINUTE_MS)
-    come(world, replace(whole("due", "ci"), deadline=deadline, **known))
+    come(world, with_values(whole("due", "ci"), {"deadline": deadline, **known}))
     assert world.run(world.quiet)
     jobs = sorted(world.state.jobs.values(), key=lambda it: it.started_ms or 0)
     assert [it.spec.name for it in jobs[:2]] == ["first", "due"]

@@ -19,6 +19,7 @@ from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.quotas import Tenancy, quota_of
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import Resources
+from eva_master.testing.job_views import with_values
 from tests.fakes.jobs import LARGE, MEDIUM, job
 from tests.simulation.shared_limits.turns import (
     BOOT_MS,
@@ -121,7 +122,7 @@ GPU = Offering(
 
 def gpu_job(name: str, partition: str, **more: Any) -> JobSpec:
     task = TaskSpec(Workload("w"), Program("true"), ((Family("g"), Resources(1, 1_000, 1_024)),))
-    return JobSpec(name, "me", (task,), kind=JobKind.GANG, partition=partition, **more)
+    return with_values(JobSpec(name, "me", (task,), kind=JobKind.GANG, partition=partition), more)
 
 
 @pytest.mark.parametrize("parts", [(ML, CI), (CI, ML)])

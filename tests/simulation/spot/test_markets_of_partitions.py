@@ -18,6 +18,7 @@ from eva_master.model.ids import Family, JobId, Price
 from eva_master.model.job import Deadline, JobSpec
 from eva_master.model.records import Buys
 from eva_master.model.resources import Resources
+from eva_master.testing.job_views import with_values
 from tests.fakes.jobs import job
 
 MINUTE_MS = 60_000
@@ -71,7 +72,7 @@ def allowed(**more: object) -> JobSpec:
     need = spec.tasks[0].demand[0][1]
     (task,) = spec.tasks
     both = replace(task, demand=((PLAIN, need), (SPOT, need)))
-    return replace(spec, tasks=(both,), **more)  # type: ignore[arg-type]
+    return with_values(replace(spec, tasks=(both,)), more)
 
 
 def test_no_spot_instance_is_waited_for_where_none_is_sold() -> None:

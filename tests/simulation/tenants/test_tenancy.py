@@ -19,6 +19,7 @@ from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.planning.quotas import Tenancy, quota_of
 from eva_master.model.resources import Resources
 from eva_master.model.states import JobState, RunState
+from eva_master.testing.job_views import with_values
 from tests.fakes.models import model_of
 from tests.fakes.snapshots import offer
 
@@ -38,7 +39,7 @@ def job(name: str, tenant: str, tasks: int = 1, hours: float = 1, **more: object
         kind=JobKind.ARRAY,
         duration_ms=round(hours * 3_600_000),
     )
-    return replace(spec, **more)  # type: ignore[arg-type]
+    return with_values(spec, more)
 
 
 def cluster(tenancy: Tenancy, *, nodes: int = 0, policy: str = "fifo") -> SimulatedCluster:

@@ -35,6 +35,7 @@ from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.records import Job, TaskRun
 from eva_master.model.resources import Resources
 from eva_master.model.states import RunState
+from eva_master.testing.job_views import with_values
 
 C = Family("c")
 HUGE = 100_000
@@ -57,7 +58,7 @@ class Array:
         self.machine = Machine(state or State((OFFERING,)), Settings(round_gap_ms=0))
         self._answer(self.machine.recover(Millis(0)))
         if tasks:
-            array = JobSpec("a", "me", tasks, kind=JobKind.ARRAY, **spec)
+            array = with_values(JobSpec("a", "me", tasks, kind=JobKind.ARRAY), spec)
             self.tell(JobSubmitted("command", array))
             self.tell(InstanceUp(BOX, Millis(0)))
             self.tell(WorkerRegistered(BOX, 1, OFFERING.type.capacity, ()))

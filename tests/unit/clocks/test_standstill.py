@@ -25,6 +25,7 @@ from eva_master.model.events import (
 from eva_master.model.ids import JobId, Millis
 from eva_master.model.records import Outcome
 from eva_master.model.states import InstanceState, RunState
+from eva_master.testing.job_views import with_values
 from tests.unit.control.test_control_cloud import (
     CATALOG,
     FIRST,
@@ -48,7 +49,7 @@ def started(ran_ms: int | None = 0) -> Machine:
     """A job that may run for an hour, and whose task has just begun to run."""
     it = Machine(State(CATALOG), Settings(round_gap_ms=0))
     event = submitted()
-    event = replace(event, spec=replace(event.spec, max_duration_ms=LIMIT))
+    event = replace(event, spec=with_values(event.spec, {"max_duration_ms": LIMIT}))
     launched(it, it.handle([event], Millis(0)), ZONES[0], 1)
     it.handle([InstanceUp(FIRST, Millis(10 * SECOND))], Millis(10 * SECOND))
     it.handle([WorkerRegistered(FIRST, 1, SIZE, ())], Millis(BEGAN))
@@ -188,7 +189,9 @@ class Tasks(Stage):
     def __init__(self, **more: Any) -> None:
         super().__init__(tasks=2, **more)
         job = self.job
-        self.machine.state.put_job(replace(job, spec=replace(job.spec, max_duration_ms=LIMIT)))
+        self.machine.state.put_job(
+            replace(job, spec=with_values(job.spec, {"max_duration_ms": LIMIT}))
+        )
         for index in (0, 1):
             self.begin(index)
 

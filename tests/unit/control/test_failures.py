@@ -26,7 +26,7 @@ from eva_master.model.events import (
     WorkerReported,
 )
 from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload
-from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
+from eva_master.model.job import FailureRules, JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.planning.plan import Assign, NewInstance, Plan
 from eva_master.model.records import Job, TaskRun
 from eva_master.model.resources import Resources
@@ -58,7 +58,9 @@ class Stage:
         self._answer(self.machine.recover(Millis(0)))
         task = TaskSpec(Workload("w"), Program("true"), ((C, SIZE),))
         kind = JobKind.GANG if gang else JobKind.ARRAY
-        spec = JobSpec("job", "me", (task,) * tasks, kind=kind, retries=retries, **codes)
+        spec = JobSpec(
+            *("job", "me", (task,) * tasks), kind=kind, failing=FailureRules(retries, **codes)
+        )
         self._answer(self.machine.handle([JobSubmitted("command", spec)], Millis(0)))
         up = [InstanceUp(BOX, Millis(0)), WorkerRegistered(BOX, 1, OFFERING.type.capacity, ())]
         self._answer(self.machine.handle(up, Millis(0)))

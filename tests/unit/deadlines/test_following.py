@@ -31,6 +31,7 @@ from eva_master.model.planning.snapshot import RunView
 from eva_master.model.planning.spot_choice import SpotChoice
 from eva_master.model.records import Progress
 from eva_master.model.states import Buys, JobState, RunState
+from eva_master.testing.job_views import with_values
 from tests.unit.control.test_control_cloud import (
     CATALOG,
     FIRST,
@@ -67,7 +68,9 @@ def machine(**changed: object) -> Machine:
 def due(deadline: Deadline | None, *, hours: float = 2, **more: object) -> JobSubmitted:
     """A job that takes so long."""
     event = submitted()
-    spec = replace(event.spec, deadline=deadline, duration_ms=round(hours * HOUR), **more)  # type: ignore[arg-type]
+    spec = with_values(
+        replace(event.spec, deadline=deadline, duration_ms=round(hours * HOUR)), more
+    )
     return replace(event, spec=spec)
 
 

@@ -60,7 +60,7 @@ def test_what_is_due_within_a_time_is_due_so_long_after_its_submission() -> None
 
 def test_jobs_on_spot_instances_may_wait_for_them_and_store_checkpoints() -> None:
     spec = parse("spot: allowed\nspot_wait: 2h\ncheckpoint_interval: 15m")
-    assert (spec.spot_wait_ms, spec.checkpoint_interval_ms) == (2 * HOUR, HOUR // 4)
+    assert (spec.spot_wait_ms, spec.restarts.checkpoint_interval_ms) == (2 * HOUR, HOUR // 4)
     assert parse("spot: allowed\nspot_wait: 0s") == parse("spot: allowed")
 
 

@@ -20,6 +20,7 @@ from eva_master.model.job import Deadline, JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.planning.plan import Assign, NewInstance, Plan
 from eva_master.model.planning.quotas import Tenancy
 from eva_master.model.resources import Resources
+from eva_master.testing.job_views import with_values
 from tests.fakes.jobs import CPU, SMALL, job, offering, task
 from tests.fakes.models import model_of
 from tests.fakes.snapshots import previewed
@@ -32,7 +33,7 @@ SERIAL = (replace(offering(2, 100_000), limit=1),)
 def due(spec: JobSpec, minutes: float, **more: object) -> JobSpec:
     """A job that is to be done so long after its submission, and starts at once."""
     deadline = Deadline(within_ms=round(minutes * MINUTE))
-    return replace(spec, deadline=deadline, launch_ms=0, **more)  # type: ignore[arg-type]
+    return with_values(spec, {"deadline": deadline, "launch_ms": 0, **more})
 
 
 def machine(catalog: Catalog = (SMALL,), *before: JobSpec, **settings: object) -> Machine:
@@ -50,7 +51,7 @@ def least_minutes(of: Machine, spec: JobSpec, now: int = 0) -> float:
     low, high = 0, 100_000_000
     while low + 1_000 < high:
         middle = (low + high) // 2
-        asked = replace(spec, deadline=Deadline(within_ms=middle), launch_ms=0)
+        asked = with_values(spec, {"deadline": Deadline(within_ms=middle), "launch_ms": 0})
         refused = refusal(of.state, asked, Millis(now), of.settings) is not None
         low, high = (middle, high) if refused else (low, middle)
     return high / MINUTE
@@ -67,68 +68,74 @@ def test_an_array_counts_as_many_tasks_at_a_time_as_it_asks_for() -> None:
     assert "the deadline is in 30m 0s, and on demand the job takes 1h 2m" in error.message
     assert "1 of its 6 tasks run at a time" in error.message
     assert "within: 62m" in error.hint
-    assert least_minutes(machine(), replace(array, concurrency=2)) == pytest.approx(
-        30 + BOOT, abs=SECOND
-    )
+    assert least_minutes(
+        machine(), replace(array, array=replace(array.array, concurrency=2))
+    ) == pytest.approx(30 + BOOT, abs=SECOND)
     assert least_minutes(machine(), array) == pytest.approx(10 + BOOT, abs=SECOND)
     assert refusal(machine().state, due(array, 62, concurrency=1), Millis(0), Settings()) is None
 
 
 def test_predecessors_count_with_what_they_still_need() -> None:
-    first = replace(job("first", 1, minutes=30), launch_ms=0)
-    second = replace(job("second", 1, minutes=5), depends_on=(JobId("first-1"),), launch_ms=0)
+    first = job("first", 1, minutes=30, launch_ms=0)
+    second = job("second", 1, minutes=5, depends_on=(JobId("first-1"),), launch_ms=0)
     it = machine((SMALL,), first, second)
-    third = replace(job("third", 1, minutes=5), depends_on=(JobId("second-2"), JobId("first-1")))
+    third = job("third", 1, minutes=5, depends_on=(JobId("second-2"), JobId("first-1")))
     error = refusal(it.state, due(third, 20), Millis(0), Settings())
     assert error is not None
     assert "second-2, after which it runs, takes 36m 10s" in error.message
     assert least_minutes(it, third) == pytest.approx(40 + BOOT, abs=SECOND)
-    of_ends = replace(third, only_ended=(JobId("second-2"), JobId("first-1")))
+    of_ends = replace(
+        third, stage=replace(third.stage, only_ended=(JobId("second-2"), JobId("first-1")))
+    )
     assert least_minutes(it, of_ends) == pytest.approx(5 + BOOT, abs=SECOND), (
         "they may fail at once"
     )
 
 
 def test_an_unknown_job_after_a_long_one_is_refused_for_that_one() -> None:
-    it = machine((SMALL,), replace(job("first", 1, minutes=30), launch_ms=0))
-    unknown = replace(job("b", 1), duration_ms=None, depends_on=(JobId("first-1"),))
+    it = machine((SMALL,), job("first", 1, minutes=30, launch_ms=0))
+    unknown = job("b", 1, duration_ms=None, depends_on=(JobId("first-1"),))
     assert least_minutes(it, unknown) == pytest.approx(30 + BOOT, abs=SECOND)
-    assert refusal(it.state, due(replace(unknown, depends_on=()), 0.1), Millis(0), it.settings)
+    assert refusal(
+        it.state,
+        due(replace(unknown, stage=replace(unknown.stage, depends_on=())), 0.1),
+        Millis(0),
+        it.settings,
+    )
 
 
 def test_predecessors_that_share_one_instance_run_in_turn() -> None:
-    one, two = (replace(job(it, 2, minutes=10), launch_ms=0) for it in ("one", "two"))
+    one, two = (job(it, 2, minutes=10, launch_ms=0) for it in ("one", "two"))
     it = machine(SERIAL, one, two)
-    last = replace(job("last", 2, minutes=10), depends_on=(JobId("one-1"), JobId("two-2")))
+    last = job("last", 2, minutes=10, depends_on=(JobId("one-1"), JobId("two-2")))
     assert least_minutes(it, last) == pytest.approx(30, abs=SECOND)
     assert least_minutes(machine((SMALL,), one, two), last) == pytest.approx(20 + BOOT, abs=SECOND)
 
 
 def test_a_chain_of_thousands_is_looked_at_in_part() -> None:
     chain = [
-        replace(
-            job(f"j{number}", 1, minutes=1),
+        job(
+            f"j{number}",
+            1,
+            minutes=1,
             launch_ms=0,
             depends_on=() if number == 0 else (JobId(f"j{number - 1}-{number}"),),
         )
         for number in range(1_500)
     ]
     it = machine((SMALL,), *chain)
-    last = replace(job("last", 1, minutes=1), depends_on=(JobId("j1499-1500"),))
+    last = job("last", 1, minutes=1, depends_on=(JobId("j1499-1500"),))
     assert 900 < least_minutes(it, last) < 1_300
 
 
 def test_an_elastic_gang_counts_as_fast_as_it_may_become() -> None:
-    gang = replace(
-        job("g", 1, 1, 1, 1, minutes=10),
-        least=1,
-        scaling=((1, 1_000_000), (2, 1_900_000), (4, 3_750_000)),
-    )
+    scaling = ((1, 1_000_000), (2, 1_900_000), (4, 3_750_000))
+    gang = job("g", 1, 1, 1, 1, minutes=10, least=1, scaling=scaling)
     assert least_minutes(machine(), gang) == pytest.approx(160 / 60 + BOOT, abs=SECOND)
-    two = replace(job("g", 2, 2, 2, 2, minutes=10), least=1, scaling=gang.scaling)
+    two = job("g", 2, 2, 2, 2, minutes=10, least=1, scaling=scaling)
     pair = (replace(SMALL, limit=2),)
     assert least_minutes(machine(pair), two) == pytest.approx(10 / 1.9 + BOOT, abs=SECOND)
-    unknown = replace(gang, scaling=())
+    unknown = replace(gang, elastic=replace(gang.elastic, scaling=()))
     assert least_minutes(machine(), unknown) <= 2.5 + BOOT + SECOND, "it may scale perfectly"
 
 
@@ -170,11 +177,11 @@ def test_the_quota_of_its_tenant_counts() -> None:
 
 
 def test_forks_share_the_work() -> None:
-    spec = replace(job("a", 1, minutes=30, array=True), forks=3)
+    spec = job("a", 1, minutes=30, array=True, forks=3)
     assert least_minutes(machine(), spec) == pytest.approx(10 + BOOT, abs=SECOND)
-    assert least_minutes(machine(SERIAL), replace(TEN, tasks=TEN.tasks[:1], forks=3)) == (
-        pytest.approx(10 + BOOT, abs=SECOND)
-    )
+    assert least_minutes(
+        machine(SERIAL), replace(TEN, tasks=TEN.tasks[:1], forking=replace(TEN.forking, forks=3))
+    ) == (pytest.approx(10 + BOOT, abs=SECOND))
 
 
 def test_tasks_of_several_kinds_count_each_with_its_own_time() -> None:
@@ -199,7 +206,7 @@ def test_the_fastest_type_that_fits_counts() -> None:
 
 
 def test_an_instance_that_is_there_need_not_boot() -> None:
-    it = machine((SMALL,), replace(job("first", 1), launch_ms=0))
+    it = machine((SMALL,), job("first", 1, launch_ms=0))
     plan = Plan((NewInstance(0, SMALL),), (Assign(RunId("first-1/0"), 0),))
     it.handle([PlanReady(1, plan, None)], Millis(100))
     assert it.state.live
@@ -226,7 +233,7 @@ def test_a_partition_that_sells_spot_instances_alone_is_told() -> None:
     )
     need = Resources(0, 1000, 1024)
     either = replace(task(1), demand=((CPU, need), (spot_family(CPU), need)))
-    spec = due(replace(job("a", 1), tasks=(either,)), 60)
+    spec = due(job("a", 1, tasks=(either,)), 60)
     assert notes_on(spec, (SMALL, spot)) == ()
     (note,) = notes_on(spec, (spot,))
     assert "nothing keeps the deadline" in note

@@ -13,7 +13,7 @@ from eva_master.control.state.store import State
 from eva_master.model.errors import InvalidJob
 from eva_master.model.events import CancelRequested, JobSubmitted
 from eva_master.model.ids import JobId
-from eva_master.model.job import JobSpec
+from eva_master.model.job import JobSpec, Stage
 from eva_master.model.records import Ended, Outcome
 from tests.fakes.hand_driven import CATALOG, JOB, SLOW, Cluster, Phase
 
@@ -43,7 +43,7 @@ def waiting(only_ended: bool) -> Cluster:
     cluster.start(JOB + "retries: 0\n", on=SLOW)
     spec = parsed("[]")
     ended = (FIRST,) if only_ended else ()
-    follower = JobSpec("next", "me", spec.tasks, depends_on=(FIRST,), only_ended=ended)
+    follower = JobSpec("next", "me", spec.tasks, stage=Stage(depends_on=(FIRST,), only_ended=ended))
     cluster.handle(JobSubmitted("next", follower), at=0)
     return cluster
 
@@ -80,13 +80,13 @@ def test_a_job_that_failed_before_the_submission_or_the_restart_has_ended() -> N
     cluster.start(JOB + "retries: 0\n", on=SLOW)
     fail(cluster)
     tasks = parsed("[]").tasks
-    spec = JobSpec("next", "me", tasks, depends_on=(FIRST,), only_ended=(FIRST,))
+    spec = JobSpec("next", "me", tasks, stage=Stage(depends_on=(FIRST,), only_ended=(FIRST,)))
     again = Cluster(State.restored(CATALOG, cluster.machine.take_changes()))
     again.handle(JobSubmitted("next", spec), at=70_000)
     assert again.state.jobs[NEXT].released_ms == 70_000
     # The control loop has forgotten this one, and the caller knows of its end.
     gone = JobId("gone-1")
-    late = JobSpec("late", "me", tasks, depends_on=(gone,), only_ended=(gone,))
+    late = JobSpec("late", "me", tasks, stage=Stage(depends_on=(gone,), only_ended=(gone,)))
     again.handle(JobSubmitted("late", late, (Ended(gone, Outcome.FAILED, gone),)), at=70_000)
     assert again.state.jobs[JobId("late-3")].released_ms == 70_000
 
@@ -103,7 +103,7 @@ def test_files_say_for_what_a_job_waits(
     after: str, depends_on: tuple[str, ...], only_ended: tuple[str, ...]
 ) -> None:
     spec = parsed(after)
-    assert (spec.depends_on, spec.only_ended) == (depends_on, only_ended)
+    assert (spec.stage.depends_on, spec.stage.only_ended) == (depends_on, only_ended)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ class Followed:
     def submit(self, name: str, *after: str, dag: str = "etl", owner: str = "me") -> str:
         number = len(self.jobs) + 1
         before = tuple(map(JobId, after))
-        spec = replace(spec_of(name, 1), dag=dag, owner=owner, depends_on=before)
+        spec = spec_of(name, 1, dag=dag, owner=owner, depends_on=before)
         id_ = JobId(f"{name}-{number}")
         self.jobs[id_] = Job(id_, spec, Millis(number), ((JobState.PENDING.value, number),))
         self.dags.follow(self.jobs[id_])
@@ -182,7 +182,7 @@ def test_a_restart_finds_the_same_dags(seed: int) -> None:
             again.dags.follow(job)
     live = {it for name in jobs.jobs if (it := jobs.dags.of(jobs.jobs[name])) is not None}
     known = {
-        name: EndedStage(job.spec.dag, job.spec.name, 1, 1, after=job.spec.depends_on)
+        name: EndedStage(job.spec.stage.dag, job.spec.name, 1, 1, after=job.spec.stage.depends_on)
         for dag in live
         for name in dag.ended
         if (job := jobs.jobs[name])

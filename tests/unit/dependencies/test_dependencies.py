@@ -15,7 +15,6 @@ from eva_master.model.actions import Action, Reply, RequestPlan
 from eva_master.model.errors import InvalidJob, LimitExceeded
 from eva_master.model.events import CancelRequested, JobSubmitted, PlanReady, Tick
 from eva_master.model.ids import JobId, Millis
-from eva_master.model.job import JobSpec
 from eva_master.model.planning.plan import Plan
 from eva_master.model.records import Ended, Job, Outcome
 from eva_master.model.states import JobState, RunState
@@ -39,7 +38,7 @@ class Cluster:
 
     def submit(self, name: str, *after: str, owner: str = "me", ended: object = ()) -> Reply:
         self._commands += 1
-        spec = replace(job(name, 1), owner=owner, depends_on=tuple(map(JobId, after)))
+        spec = job(name, 1, owner=owner, depends_on=tuple(map(JobId, after)))
         actions = self.handle(JobSubmitted(f"c{self._commands}", spec, tuple(ended)))
         return next(it for it in actions if isinstance(it, Reply))
 
@@ -261,7 +260,7 @@ def test_a_record_without_its_last_step_is_settled_at_the_start() -> None:
     cluster = Cluster()
     cluster.submit("a")
     cluster.end("a-1")
-    spec: JobSpec = replace(job("b", 1), depends_on=(JobId("a-1"),))
+    spec = job("b", 1, depends_on=(JobId("a-1"),))
     history = ((JobState.PENDING.value, 1),)
     state = cluster.state
     state.put_job(Job(JobId("b-2"), spec, Millis(1), history))

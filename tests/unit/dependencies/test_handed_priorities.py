@@ -32,7 +32,7 @@ class Cluster(test_dependencies.Cluster):
 
     def add(self, name: str, priority: int, *after: str, operator: bool = False) -> JobId:
         before = len(self.state.jobs)
-        spec = replace(job(name, 1), depends_on=tuple(map(JobId, after)), priority=priority)
+        spec = job(name, 1, depends_on=tuple(map(JobId, after)), priority=priority)
         self.handle(JobSubmitted(f"{name}{before}", spec, operator=operator))
         assert len(self.state.jobs) == before + 1
         return list(self.state.jobs)[-1]
@@ -57,7 +57,7 @@ def expected(state: State) -> dict[JobId, int]:
     for name in reversed(active):  # those that wait come later than what they wait for
         record = active[name]
         if record.waits and record.suspension is None:
-            for other in record.spec.depends_on:
+            for other in record.spec.stage.depends_on:
                 if other in found:
                     found[other] = max(found[other], found[name])
     return {name: it for name, it in found.items() if it > active[name].spec.priority}
@@ -82,7 +82,7 @@ def test_it_goes_down_the_chain_and_is_taken_back() -> None:
 def test_what_only_has_to_end_gets_it_too_and_a_higher_one_of_its_own_stays() -> None:
     cluster = Cluster()
     low, high = cluster.add("low", 0), cluster.add("high", 9)
-    spec = replace(job("urgent", 1), depends_on=(low, high), only_ended=(low, high), priority=5)
+    spec = job("urgent", 1, depends_on=(low, high), only_ended=(low, high), priority=5)
     cluster.handle(JobSubmitted("urgent", spec))
     assert cluster.handed() == {low: (5, JobId("urgent-3"))}
 
@@ -101,7 +101,7 @@ def test_policies_see_it_in_a_round_that_the_urgent_job_asks_for() -> None:
     cluster = Cluster()
     cluster.add("other", 1)
     first = cluster.add("first", 0)
-    spec = replace(job("urgent", 1), depends_on=(first,), priority=5)
+    spec = job("urgent", 1, depends_on=(first,), priority=5)
     actions = cluster.handle(JobSubmitted("urgent", spec))
     request = next(it for it in actions if isinstance(it, test_dependencies.RequestPlan))
     assert {it.id: it.priority for it in request.snapshot.jobs} == {"other-1": 1, first: 5}
@@ -114,7 +114,7 @@ def test_policies_see_it_in_a_round_that_the_urgent_job_asks_for() -> None:
 def test_users_hand_on_no_more_than_they_may_state() -> None:
     cluster = Cluster(limits=Limits(priority=3))
     first = cluster.add("first", 0)
-    spec = replace(job("urgent", 1), depends_on=(first,), priority=4)
+    spec = job("urgent", 1, depends_on=(first,), priority=4)
     cluster.handle(JobSubmitted("urgent", spec))
     assert cluster.handed() == {}
     by = cluster.add("urgent", 4, first, operator=True)
@@ -124,14 +124,14 @@ def test_users_hand_on_no_more_than_they_may_state() -> None:
 def test_another_users_job_is_never_raised() -> None:
     cluster = Cluster()
     first = cluster.add("first", 0)
-    spec = replace(job("urgent", 1), owner="you", depends_on=(first,), priority=5)
+    spec = job("urgent", 1, owner="you", depends_on=(first,), priority=5)
     cluster.handle(JobSubmitted("urgent", spec))
     assert cluster.handed() == {}
 
 
 def test_an_array_is_raised_as_a_whole() -> None:
     cluster = Cluster()
-    spec = replace(job("array", 3), kind=JobKind.ARRAY)
+    spec = job("array", 3, kind=JobKind.ARRAY)
     cluster.handle(JobSubmitted("array", spec))
     urgent = cluster.add("urgent", 5, "array-1")
     assert cluster.handed() == {"array-1": (5, urgent)}
@@ -236,7 +236,7 @@ def test_policies_see_priorities_that_came_a_long_way() -> None:
     chain = [cluster.add("c0", 0)]
     for number in range(1, 300):
         chain.append(cluster.add(f"c{number}", 0, chain[-1]))
-    spec = replace(job("urgent", 1), depends_on=(chain[-1],), priority=7)
+    spec = job("urgent", 1, depends_on=(chain[-1],), priority=7)
     actions = cluster.handle(JobSubmitted("urgent", spec))
     request = next(act for act in actions if isinstance(act, test_dependencies.RequestPlan))
     assert {view.id: view.priority for view in request.snapshot.jobs} == {chain[0]: 7}

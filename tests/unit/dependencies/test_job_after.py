@@ -51,14 +51,14 @@ def ordered(**files: tuple[str, ...]) -> list[str]:
 
 def test_references_become_ids_each_once() -> None:
     spec = parsed(text("c", "a", "b-2", "a-1"), **{"a": "a-1", "b-2": "b-2", "a-1": "a-1"})
-    assert spec.depends_on == ("a-1", "b-2")
+    assert spec.stage.depends_on == ("a-1", "b-2")
 
 
 def test_without_anybody_who_finds_jobs_they_are_left_out() -> None:
     spec = parse_job(
         text("c", "a"), file_name="job.yaml", owner="ana", catalog=CATALOG, workdir=None
     )
-    assert spec.depends_on == ()
+    assert spec.stage.depends_on == ()
 
 
 def test_a_job_that_there_is_not_is_told_with_its_place() -> None:
@@ -164,8 +164,8 @@ def test_a_name_that_stands_for_two_files_is_refused_where_it_is_used() -> None:
 
 
 def test_a_stage_has_the_label_of_its_dag() -> None:
-    assert parsed(text("a") + "dag: nightly run\n").dag == "nightly run"
-    assert parsed(text("a")).dag == ""
+    assert parsed(text("a") + "dag: nightly run\n").stage.dag == "nightly run"
+    assert parsed(text("a")).stage.dag == ""
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_the_guide_to_dags_has_jobs_that_are_accepted_and_hang_together() -> Non
     page = (Path(__file__).parents[3] / "docs" / "howto" / "dags.md").read_text()
     blocks = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     specs = [parsed(block, load="load-1") for block in blocks]
-    assert [(it.name, it.dag, it.depends_on) for it in specs] == [
+    assert [(it.name, it.stage.dag, it.stage.depends_on) for it in specs] == [
         ("load", "nightly", ()),
         ("train", "nightly", ("load-1",)),
     ]

@@ -90,7 +90,7 @@ def test_outputs_are_those_of_the_job_each_task_of_several_in_its_directory(
     (task,) = spec.tasks
     assert task.program.outputs == (meant,)
     assert task.program.inputs == ()
-    assert spec.depends_on == (meant.job,)
+    assert spec.stage.depends_on == (meant.job,)
 
 
 def test_other_inputs_stay_urls_and_all_tasks_have_both() -> None:
@@ -102,7 +102,7 @@ def test_other_inputs_stay_urls_and_all_tasks_have_both() -> None:
 
 def test_a_job_whose_outputs_are_read_is_waited_for_once() -> None:
     spec = reading("job:prep/outputs", "job:prep-1/outputs/x", more="after: [gang, prep-1]\n")
-    assert spec.depends_on == ("gang-4", "prep-1")
+    assert spec.stage.depends_on == ("gang-4", "prep-1")
 
 
 def test_outputs_come_back_from_the_journal_and_a_journal_without_any_is_read() -> None:
@@ -169,7 +169,7 @@ def test_a_job_that_is_still_to_be_submitted_is_not_asked_for_its_tasks() -> Non
 
 def test_without_a_way_to_find_jobs_they_are_left_out() -> None:
     spec = parsed(f"{BASE}storage: {{inputs: {{a: job:x/outputs, b: 's3://bkt'}}}}\n")
-    assert (spec.depends_on, spec.tasks[0].program.outputs) == ((), ())
+    assert (spec.stage.depends_on, spec.tasks[0].program.outputs) == ((), ())
     assert spec.tasks[0].program.inputs == (("b", "s3://bkt"),)
 
 

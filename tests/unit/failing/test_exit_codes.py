@@ -17,13 +17,13 @@ def parsed(more: str) -> JobSpec:
 
 def test_codes_and_ranges_are_kept_in_order_each_once() -> None:
     spec = parsed("retry_on: [127, 64-66, 65, 1]\nfail_on: [3]\n")
-    assert spec.retry_on == (1, 64, 65, 66, 127)
-    assert spec.fail_on == (3,)
+    assert spec.failing.retry_on == (1, 64, 65, 66, 127)
+    assert spec.failing.fail_on == (3,)
 
 
 def test_a_file_that_names_none_has_none() -> None:
     spec = parsed("")
-    assert (spec.retry_on, spec.fail_on) == ((), ())
+    assert (spec.failing.retry_on, spec.failing.fail_on) == ((), ())
 
 
 @pytest.mark.parametrize(

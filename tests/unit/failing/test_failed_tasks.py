@@ -12,7 +12,7 @@ from eva_master.control.state.store import State
 from eva_master.model.errors import InvalidJob
 from eva_master.model.events import JobSubmitted
 from eva_master.model.ids import JobId, Millis, run_id
-from eva_master.model.job import JobSpec, OnFailure
+from eva_master.model.job import JobSpec, OnFailure, Stage
 from eva_master.model.records import Job
 from eva_master.model.states import RunState
 from tests.fakes.hand_driven import CATALOG, SLOW, Cluster, Phase
@@ -96,7 +96,7 @@ def test_ten_tasks_that_all_fail_have_all_ended() -> None:
 def test_what_depends_on_an_array_fails_when_the_array_has_ended() -> None:
     cluster = array(2)
     waits = parse_job(ARRAY, file_name="j", owner="me", catalog=CATALOG, workdir=None, name="next")
-    spec = JobSpec("next", "me", waits.tasks, depends_on=(NAME,))
+    spec = JobSpec("next", "me", waits.tasks, stage=Stage(depends_on=(NAME,)))
     cluster.handle(JobSubmitted("command", spec), at=0)
     after = JobId("next-2")
     end(cluster, 0, 7)
@@ -189,12 +189,12 @@ def test_gangs_have_nothing_to_go_on_with() -> None:
 def test_what_a_file_says_is_kept_with_the_job(text: str, meant: OnFailure) -> None:
     whole = f"run: x\nresources: {{cpus: 1, memory: 1GiB}}\n{text}"
     spec = parse_job(whole, file_name="j", owner="me", catalog=CATALOG, workdir=None, name="job")
-    assert spec.on_failure is meant
+    assert spec.failing.on_failure is meant
 
 
 def test_arrays_of_older_journals_stop_with_the_first_failure() -> None:
     (spec,) = codec.SPECS.decode(['{"name":"old","owner":"me","tasks":[],"kind":"array"}'])
-    assert spec.on_failure is OnFailure.STOP
+    assert spec.failing.on_failure is OnFailure.STOP
 
 
 def test_a_task_of_two_runs_fails_with_both_and_the_array_goes_on() -> None:

@@ -23,8 +23,9 @@ from eva_master.model.fleet.partitions import (
     with_nodes,
 )
 from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, Workload
-from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
+from eva_master.model.job import ElasticGang, JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.resources import Resources
+from eva_master.testing.job_views import with_values
 
 GPU = Resources(1, 1_000, 1_024)
 ROOM = Resources(4, 8_000, 8_192)
@@ -58,7 +59,14 @@ def _machine(more: Catalog = (), parts: Partitions | None = None) -> Machine:
 
 def _spec(tasks: int, least: int | None = None, partition: str = "") -> JobSpec:
     task = TaskSpec(Workload("w"), Program("true"), BOTH)
-    return JobSpec("j", "me", (task,) * tasks, kind=JobKind.GANG, least=least, partition=partition)
+    return JobSpec(
+        "j",
+        "me",
+        (task,) * tasks,
+        kind=JobKind.GANG,
+        elastic=ElasticGang(least=least),
+        partition=partition,
+    )
 
 
 def _submit(machine: Machine, spec: JobSpec) -> EvaError | None:
@@ -119,8 +127,8 @@ LARGE = Offering(InstanceType("c.large", C, Resources(0, 4_000, 8_192)), Price(1
 
 def _cpus(tasks: int, cpus: int = 2, least: int | None = None, **more: object) -> JobSpec:
     task = TaskSpec(Workload("w"), Program("true"), ((C, Resources(0, cpus * 1_000, 1_024)),))
-    spec = JobSpec("j", "me", (task,) * tasks, kind=JobKind.GANG, least=least)
-    return replace(spec, **more)  # type: ignore[arg-type]
+    spec = JobSpec("j", "me", (task,) * tasks, kind=JobKind.GANG, elastic=ElasticGang(least=least))
+    return with_values(spec, more)
 
 
 def _limited(

@@ -26,8 +26,8 @@ def parse(text: str) -> JobSpec:
 
 def test_a_forked_job_is_an_array_of_one_task_inside() -> None:
     spec = parse(HEAD + "forks: 5\ntotal_steps: 100\n")
-    assert (spec.forks, spec.kind, len(spec.tasks)) == (5, JobKind.ARRAY, 1)
-    assert spec.merge == MergeRule(60_000, "", 20_000, larger=False)
+    assert (spec.forking.forks, spec.kind, len(spec.tasks)) == (5, JobKind.ARRAY, 1)
+    assert spec.forking.merge == MergeRule(60_000, "", 20_000, larger=False)
 
 
 def test_a_job_with_one_fork_is_like_any_other() -> None:
@@ -45,7 +45,7 @@ def test_a_job_with_one_fork_is_like_any_other() -> None:
     ],
 )
 def test_merges_are_judged_as_the_file_says(merge: str, rule: MergeRule) -> None:
-    assert parse(f"{HEAD}forks: 2\ntotal_steps: 9\nmerge: {merge}\n").merge == rule
+    assert parse(f"{HEAD}forks: 2\ntotal_steps: 9\nmerge: {merge}\n").forking.merge == rule
 
 
 @pytest.mark.parametrize(
@@ -85,11 +85,10 @@ def test_a_mistake_is_told_with_its_line(lines: str, where: str, what: str, hint
 
 
 def _read_back(job: Job, *, older: bool = False) -> Job:
-    record, spec = json.loads(codec.JOBS.encode(job)), json.loads(codec.SPECS.encode(job.spec))
+    record = json.loads(codec.JOBS.encode(job))
     if older:
-        for document, name in ((record, "merging"), (spec, "forks"), (spec, "merge")):
-            del document[name]
-    stored = codec.StoredSpec(json.dumps(spec), task_specs.encode(job.spec.tasks))
+        del record["merging"]
+    stored = codec.StoredSpec(codec.SPECS.encode(job.spec), task_specs.encode(job.spec.tasks))
     (found,) = codec.jobs([(json.dumps(record), stored)])
     return found
 
@@ -120,9 +119,8 @@ def test_older_journals_have_no_forks() -> None:
 def test_a_job_that_was_written_down_before_there_was_a_last_round_is_read() -> None:
     job = Job(JobId("a-1"), parse(HEAD + "forks: 3\ntotal_steps: 100\n"), Millis(1), ())
     job = replace(job, merging=Merging(merged=4, steps=50))
-    record, spec = json.loads(codec.JOBS.encode(job)), json.loads(codec.SPECS.encode(job.spec))
+    record = json.loads(codec.JOBS.encode(job))
     record["merging"].pop("last", None)
-    spec["merge"].pop("at_last_fastest", None)
-    stored = codec.StoredSpec(json.dumps(spec), task_specs.encode(job.spec.tasks))
+    stored = codec.StoredSpec(codec.SPECS.encode(job.spec), task_specs.encode(job.spec.tasks))
     (found,) = codec.jobs([(json.dumps(record), stored)])
-    assert (found.merging, found.spec.merge) == (job.merging, job.spec.merge)
+    assert (found.merging, found.spec.forking.merge) == (job.merging, job.spec.forking.merge)

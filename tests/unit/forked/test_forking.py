@@ -26,14 +26,16 @@ from eva_master.model.trace import Trace, TraceJob, TraceTask
 RULE = Forking(360_000)
 TASK = TaskSpec(Workload("w"), Program("true"), ((Family("a"), Resources(1, 1_000, 1_024)),))
 JOB = JobSpec("j", "me", (TASK,), total_steps=100)
-MAY = replace(JOB, kind=JobKind.ARRAY, forks=2, merge=MergeRule(60_000, "loss"))
+MAY = replace(
+    JOB, kind=JobKind.ARRAY, forking=replace(JOB.forking, forks=2, merge=MergeRule(60_000, "loss"))
+)
 
 
 def test_a_job_that_may_be_forked_is_into_as_many_copies_as_nodes_and_no_merge_is_judged() -> None:
     forked = RULE.applied(MAY, 5)
-    assert forked.forks == 5
-    assert forked.merge == MergeRule(360_000, "", at_last_fastest=True)
-    assert RULE.applied(MAY, 100).forks == 64
+    assert forked.forking.forks == 5
+    assert forked.forking.merge == MergeRule(360_000, "", at_last_fastest=True)
+    assert RULE.applied(MAY, 100).forking.forks == 64
 
 
 def test_others_stay_as_they_are_and_are_told_why() -> None:
@@ -47,7 +49,7 @@ def test_others_stay_as_they_are_and_are_told_why() -> None:
 
 
 def test_in_simulations_every_job_of_one_task_with_known_steps_may_be_forked() -> None:
-    assert (forkable(JOB).forks, forkable(JOB).kind) == (2, JobKind.ARRAY)
+    assert (forkable(JOB).forking.forks, forkable(JOB).kind) == (2, JobKind.ARRAY)
     for other in (
         replace(JOB, total_steps=None),
         replace(JOB, tasks=(TASK, TASK)),

@@ -19,8 +19,8 @@ def parse(text: str) -> JobSpec:
 
 def test_the_job_has_as_many_tasks_as_may_run() -> None:
     spec = parse(HEAD + "tasks: {least: 2, most: 5, throughput: {5: 7.5, 2: 4}}\n")
-    assert (spec.least, len(spec.tasks)) == (2, 5)
-    assert spec.scaling == ((2, 4_000_000), (5, 7_500_000))
+    assert (spec.elastic.least, len(spec.tasks)) == (2, 5)
+    assert spec.elastic.scaling == ((2, 4_000_000), (5, 7_500_000))
     assert len(set(map(id, spec.tasks))) == 1
 
 
@@ -29,14 +29,16 @@ def test_rates_apart_are_those_together_unless_stated() -> None:
         "tasks: {least: 1, most: 4, throughput: {1: 2, 4: 8}, throughput_apart: {1: 2, 4: 5}}\n"
     )
     spec = parse(HEAD + stated)
-    assert spec.scaling_apart == ((1, 2_000_000), (4, 5_000_000))
-    assert parse(HEAD + "tasks: {least: 1, most: 4, throughput: {4: 8}}\n").scaling_apart == ()
+    assert spec.elastic.scaling_apart == ((1, 2_000_000), (4, 5_000_000))
+    assert (
+        parse(HEAD + "tasks: {least: 1, most: 4, throughput: {4: 8}}\n").elastic.scaling_apart == ()
+    )
 
 
 def test_parameter_servers() -> None:
     spec = parse(HEAD + "ps: {minibatch: 90s, update: 38ms, gradient: 300MiB}\n")
-    assert spec.ps == ParameterServers(90_000_000, 38_000, 300 << 20)
-    assert parse(HEAD).ps is None
+    assert spec.training.ps == ParameterServers(90_000_000, 38_000, 300 << 20)
+    assert parse(HEAD).training.ps is None
 
 
 @pytest.mark.parametrize(
@@ -57,14 +59,14 @@ def test_parameter_servers_that_are_wrong(ps: str, where: str) -> None:
 
 def test_bounds_that_are_the_same_make_a_gang_like_any_other() -> None:
     spec = parse(HEAD + "tasks: {least: 3, most: 3}\n")
-    assert (spec.least, len(spec.tasks)) == (None, 3)
+    assert (spec.elastic.least, len(spec.tasks)) == (None, 3)
 
 
 def test_a_gang_divides_its_batches_if_it_says_so() -> None:
-    assert not parse(HEAD + "tasks: 3\n").split_batch
-    assert parse(HEAD + "tasks: 3\nsplit_batch: true\n").split_batch
-    assert parse(HEAD + "tasks: {least: 1, most: 4}\nsplit_batch: true\n").split_batch
-    assert parse((EXAMPLES / "split_batch" / "job.yaml").read_text()).split_batch
+    assert not parse(HEAD + "tasks: 3\n").training.split_batch
+    assert parse(HEAD + "tasks: 3\nsplit_batch: true\n").training.split_batch
+    assert parse(HEAD + "tasks: {least: 1, most: 4}\nsplit_batch: true\n").training.split_batch
+    assert parse((EXAMPLES / "split_batch" / "job.yaml").read_text()).training.split_batch
     plain = parse(HEAD + "tasks: 3\nsplit_batch: false\n")
     assert plain == parse(HEAD + "tasks: 3\n")
 
@@ -89,7 +91,7 @@ def test_what_cannot_be_divided_is_refused_with_its_place(line: str, what: str) 
 
 def test_the_example_is_elastic() -> None:
     spec = parse((EXAMPLES / "ring_digits" / "elastic.yaml").read_text())
-    assert (spec.least, len(spec.tasks)) == (1, 4)
+    assert (spec.elastic.least, len(spec.tasks)) == (1, 4)
 
 
 @pytest.mark.parametrize(

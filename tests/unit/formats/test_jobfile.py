@@ -98,28 +98,28 @@ def test_full_file_is_read_exactly() -> None:
     assert spec.tasks == (task, task)
     assert (spec.name, spec.owner, spec.kind) == ("resnet18", "ana", JobKind.GANG)
     assert (spec.total_steps, spec.duration_ms) == (50_000, 129_600_000)
-    assert (spec.checkpoint_ms, spec.launch_ms) == (8_000, 90_000)
-    assert (spec.grace_period_ms, spec.max_duration_ms) == (90_000, 172_800_000)
-    assert (spec.retries, spec.priority) == (5, 7)
+    assert (spec.restarts.checkpoint_ms, spec.restarts.launch_ms) == (8_000, 90_000)
+    assert (spec.restarts.grace_period_ms, spec.failing.max_duration_ms) == (90_000, 172_800_000)
+    assert (spec.failing.retries, spec.priority) == (5, 7)
 
 
 def test_an_array_may_limit_how_many_tasks_have_a_place() -> None:
     text = with_line("kind: array\ntasks: 9\n")
-    assert parse(f"{text}concurrency: 4\n").concurrency == 4
-    assert parse(text).concurrency is None
+    assert parse(f"{text}concurrency: 4\n").array.concurrency == 4
+    assert parse(text).array.concurrency is None
 
 
 def test_an_array_may_have_late_tasks_run_twice() -> None:
     text = with_line("kind: array\ntasks: 9\n")
-    assert parse(f"{text}stragglers: duplicate\n").stragglers is Stragglers.DUPLICATE
-    assert parse(f"{text}stragglers: keep\n").stragglers is Stragglers.KEEP
-    assert parse(text).stragglers is Stragglers.KEEP
+    assert parse(f"{text}stragglers: duplicate\n").array.stragglers is Stragglers.DUPLICATE
+    assert parse(f"{text}stragglers: keep\n").array.stragglers is Stragglers.KEEP
+    assert parse(text).array.stragglers is Stragglers.KEEP
 
 
 def test_an_array_may_say_how_many_of_its_tasks_run_first() -> None:
     text = with_line("kind: array\ntasks: 9\n")
-    assert parse(f"{text}pilots: 9\n").pilots == 9
-    assert parse(text).pilots is None
+    assert parse(f"{text}pilots: 9\n").array.pilots == 9
+    assert parse(text).array.pilots is None
 
 
 @pytest.mark.parametrize(
@@ -510,7 +510,7 @@ def test_spot_alone_needs_spot_instances() -> None:
 
 def test_a_grace_period_that_is_longer_than_allowed_is_named_with_its_line() -> None:
     text = with_line("grace_period: 1d")
-    assert parse(text).grace_period_ms == 86_400_000, "where nothing limits it"
+    assert parse(text).restarts.grace_period_ms == 86_400_000, "where nothing limits it"
     with pytest.raises(InvalidJob) as caught:
         parse(text, grace_allowed_ms=600_000)
     (problem,) = caught.value.problems
@@ -518,4 +518,4 @@ def test_a_grace_period_that_is_longer_than_allowed_is_named_with_its_line() -> 
     assert problem.message == (
         "the grace period is 1d, and at most 10m is allowed (limits.grace_period)"
     )
-    assert parse(with_line("grace_period: 10m"), grace_allowed_ms=600_000).grace_period_ms
+    assert parse(with_line("grace_period: 10m"), grace_allowed_ms=600_000).restarts.grace_period_ms

@@ -49,7 +49,7 @@ def test_jobs_and_types_say_what_the_formula_asks_for(tmp_path: Path) -> None:
     stated = parse(text + "batch_size: 64\nmodel_size: extra high\ndataset_size: L\n")
     assert stated.training == Training(64, ModelSize.EXTRA_HIGH, DatasetSize.L)
     assert parse(text + "batch_size: 8\n").training == Training(8)
-    assert parse(text).training is None
+    assert parse(text).training == Training()
     catalog = tmp_path / "catalog.yaml"
     catalog.write_text(
         "types:\n"
@@ -108,10 +108,10 @@ def test_the_benchmark_tells_how_far_each_guess_is_off(
 def test_what_is_known_of_a_part_scales_the_formula_for_the_rest() -> None:
     """PMI of the second GPU is half of the first one's."""
     gpus: dict[str, Gpu | None] = {"a": Gpu(100_000, 25), "b": Gpu(25_000, 25), "c": None}
-    assert expected_rates({"a": 10.0}, gpus, None) == {"a": 10.0, "b": 5.0, "c": 10.0}
-    assert expected_rates({"b": 3.0}, gpus, None) == {"a": 6.0, "b": 3.0, "c": 3.0}
+    assert expected_rates({"a": 10.0}, gpus, Training()) == {"a": 10.0, "b": 5.0, "c": 10.0}
+    assert expected_rates({"b": 3.0}, gpus, Training()) == {"a": 6.0, "b": 3.0, "c": 3.0}
     sheets = {it: gpus[it] for it in "ab"}
-    assert expected_rates({}, sheets, None) == {"a": 2.0, "b": 1.0}
+    assert expected_rates({}, sheets, Training()) == {"a": 2.0, "b": 1.0}
     assert expected_rates({}, sheets, Training(32)) == {"a": 64.0, "b": 32.0}
-    assert expected_rates({}, gpus, None) == {"a": 1.0, "b": 1.0, "c": 1.0}
-    assert expected_rates({}, {}, None) == {}
+    assert expected_rates({}, gpus, Training()) == {"a": 1.0, "b": 1.0, "c": 1.0}
+    assert expected_rates({}, {}, Training()) == {}

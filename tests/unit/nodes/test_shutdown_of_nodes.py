@@ -18,6 +18,7 @@ from eva_master.model.ids import InstanceId, Millis
 from eva_master.model.records import TaskRun
 from eva_master.model.states import RunState
 from eva_master.ports.reading import ReadModel
+from eva_master.testing.job_views import with_values
 from tests.fakes.models import model_of
 from tests.fakes.rpc.server import CATALOG, SMALL, add_instance, add_job, spec
 
@@ -41,7 +42,7 @@ class Cluster:
         node = self._state.instances[NODE]
         offering = replace(SMALL, purchase=purchase)
         self._state.put_instance(replace(node, offering=offering))
-        job = add_job(self._state, replace(spec("train"), grace_period_ms=grace_ms))
+        job = add_job(self._state, with_values(spec("train"), {"grace_period_ms": grace_ms}))
         run = next(self._state.members(job)).to(RunState.STARTING, Millis(1))
         self._put(replace(run.to(RunState.RUNNING, Millis(2)), attempt=1, instance=NODE))
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from eva_master.adapters.store import codec, task_specs
 from eva_master.model.catalog import Gpu
 from eva_master.model.errors import StorageError
-from eva_master.model.ids import InstanceId, JobId, Millis, RunId, Workload
-from eva_master.model.job import JobSpec, Program, TaskSpec
+from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.records import Instance, Job, Progress, TaskRun
 from tests.fakes.jobs import MEDIUM, job
 
@@ -32,28 +31,24 @@ def test_jobs_come_back_exactly(jobs: list[Job]) -> None:
     assert repr(codec.jobs(documents)) == repr(jobs)
 
 
-def test_a_spec_of_a_release_without_dags_is_read() -> None:
-    spec = replace(job("a", 1), dag="nightly")
-    document = json.loads(codec.SPECS.encode(spec))
-    assert document.pop("dag") == "nightly"
-    tasks = task_specs.encode(spec.tasks)
-    record = Job(JobId("a-1"), spec, Millis(1), (("pending", 1),))
-    stored = codec.JOBS.encode(record), codec.StoredSpec(json.dumps(document), tasks)
-    (read,) = codec.jobs([stored])
-    assert read == replace(record, spec=replace(spec, dag=""))
+def test_values_that_a_job_does_not_state_are_left_out() -> None:
+    spec = job("a", 1, dag="nightly", forks=3)
+    assert json.loads(codec.SPECS.encode(spec)) == {
+        "name": "a",
+        "owner": "me",
+        "duration_ms": 600_000,
+        "stage": {"dag": "nightly"},
+        "forking": {"forks": 3},
+    }
 
 
-def test_jobs_that_divide_no_batches_are_written_as_before() -> None:
-    spec, run = job("a", 1, 1), TaskRun(RunId("a-1/0"), JobId("a-1"), 0, (("waiting", 1),))
-    assert "split_batch" not in codec.SPECS.encode(spec)
-    assert "training" not in codec.SPECS.encode(spec)
+def test_task_runs_that_divide_no_batches_are_written_as_before() -> None:
+    run = TaskRun(RunId("a-1/0"), JobId("a-1"), 0, (("waiting", 1),))
     assert "batch_ppm" not in codec.RUNS.encode(run)
     # This one is written with all of its fields.
     heard = replace(run, progress=Progress(at_ms=Millis(5)))
     assert '"why":""' in codec.RUNS.encode(heard)
     assert "batch_ppm" not in codec.RUNS.encode(heard)
-    divided = replace(spec, split_batch=True)
-    assert '"split_batch":true' in codec.SPECS.encode(divided)
     assert codec.RUNS.decode([codec.RUNS.encode(replace(heard, batch_ppm=7))])[0].batch_ppm == 7
 
 
@@ -94,14 +89,6 @@ def test_documents_are_json_that_any_database_reads(run: TaskRun) -> None:
 @given(st.from_type(Job))
 def test_the_spec_is_no_part_of_a_job_s_own_document(job: Job) -> None:
     assert "spec" not in json.loads(codec.JOBS.encode(job))
-
-
-def test_a_document_from_before_jobs_could_state_pilots_is_read() -> None:
-    spec = JobSpec("a", "me", (TaskSpec(Workload("w"), Program("true"), ()),), pilots=7)
-    document = json.loads(codec.SPECS.encode(spec))
-    assert document.pop("pilots") == 7
-    (read,) = codec.SPECS.decode([json.dumps({**document, "tasks": []})])
-    assert read.pilots is None
 
 
 @pytest.mark.parametrize("document", ["{}", "not JSON", '{"id":"a","job":"b","index":"x"}'])

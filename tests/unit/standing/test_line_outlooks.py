@@ -16,6 +16,7 @@ from eva_master.model.planning.quotas import Tenancy, quota_of
 from eva_master.model.planning.standing import Line, Pool
 from eva_master.model.planning.suspension import Suspender, Suspension
 from eva_master.model.states import RunState
+from eva_master.testing.job_views import with_values
 from tests.fakes.rpc.server import CATALOG, SMALL, add_instance, add_job, spec
 from tests.unit.standing.test_explained_lines import NOW, explained, told
 
@@ -176,7 +177,7 @@ def test_only_what_no_cloud_takes_back_and_is_ready_counts() -> None:
 
 
 def test_who_may_start_no_more_tasks_is_told_that() -> None:
-    cluster = Cluster(replace(array("a", 3), concurrency=1), array("b", 4))
+    cluster = Cluster(with_values(array("a", 3), {"concurrency": 1}), array("b", 4))
     a, b = cluster.jobs
     cluster.run(a, 0, cluster.steady[0])
     cluster.run(b, 0, cluster.steady[0])

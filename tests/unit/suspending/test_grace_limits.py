@@ -22,6 +22,7 @@ from eva_master.model.ids import JobId, Millis, RunId
 from eva_master.model.planning.plan import Plan, Suspend
 from eva_master.model.planning.quotas import Tenancy
 from eva_master.model.states import JobState, RunState
+from eva_master.testing.job_views import with_values
 from tests.fakes.hand_driven import CATALOG, JOB, SETTINGS, Cluster
 
 MINUTE_MS = 60_000
@@ -41,7 +42,7 @@ class Patient(Cluster):
     def handle(self, *events: object, at: int) -> list[Action]:
         """Take in events; what is submitted has this cluster's grace period."""
         asked = [
-            replace(it, spec=replace(it.spec, grace_period_ms=self.grace_ms))
+            replace(it, spec=with_values(it.spec, {"grace_period_ms": self.grace_ms}))
             if isinstance(it, JobSubmitted)
             else it
             for it in events

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from eva_master.learning.speeds.batch_shares import at_share, batch_shares
 from eva_master.model.ids import MILLION, Family
-from eva_master.model.job import JobKind, JobSpec
+from eva_master.model.job import JobKind, JobSpec, Training
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.packing.valuation.gang_pace import parts
 from eva_master.packing.valuation.job_valuation import JobValuation, divided
@@ -95,7 +95,7 @@ def test_an_iteration_costs_as_little_as_any_choice_of_instances_makes_it(speeds
 
 def _gang(split: bool) -> JobSpec:
     one, two = paced(EVERYWHERE, fast=4, mid=2, slow=1), paced(EVERYWHERE, fast=9, mid=2, slow=1)
-    return JobSpec("g", "o", (one, two), kind=JobKind.GANG, split_batch=split)
+    return JobSpec("g", "o", (one, two), kind=JobKind.GANG, training=Training(split_batch=split))
 
 
 @pytest.mark.parametrize("places", list(product(["fast", "mid", "slow"], repeat=2)))

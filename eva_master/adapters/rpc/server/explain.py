@@ -172,7 +172,7 @@ def _job(model: ReadModel, record: JobRecord, now: Millis) -> Subject:
         latency=latency,
         forks=(
             *told(
-                job.spec.forks,
+                job.spec.forking.forks,
                 job.spec.total_steps,
                 job.merging,
                 lambda fork: run_id(job.id, 0, fork),
@@ -185,7 +185,7 @@ def _job(model: ReadModel, record: JobRecord, now: Millis) -> Subject:
             *_purchases(model, record),
         ),
         evidence=_evidence(model.evidence(job)) if _estimated(shown) else None,
-        dag=_dag(model.dag_outlook(job)) if job.spec.dag else None,
+        dag=_dag(model.dag_outlook(job)) if job.spec.stage.dag else None,
         borrowing=borrowing_of(model.terms_of(job.id)),
         notes=() if job.state in TERMINAL_JOB else tuple(_notes(model, record)),
     )

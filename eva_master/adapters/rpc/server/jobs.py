@@ -166,7 +166,7 @@ class JobsService(JobsServicer):
                 hint="submit it with a command of this version",
             )
         command = request.command_id or uuid.uuid4().hex
-        ended = find.ended(spec.depends_on)
+        ended = find.ended(spec.stage.depends_on)
         operator = caller().role is Role.OPERATOR
         event = JobSubmitted(command, spec, ended, operator)
         reply = await self._gateway.command(event)

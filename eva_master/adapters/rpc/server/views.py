@@ -92,10 +92,10 @@ def job(model: ReadModel, record: JobRecord, now: Millis, pause: Pause | None = 
         remaining_ms=whole.left_ms,
         remaining_estimated=whole.estimated,
         eta_ms=whole.eta_ms,
-        after=job.spec.depends_on,
-        only_ended=job.spec.only_ended,
+        after=job.spec.stage.depends_on,
+        only_ended=job.spec.stage.only_ended,
         retry_of="" if job.spec.retry is None else job.spec.retry.job,
-        dag=job.spec.dag,
+        dag=job.spec.stage.dag,
         waits_for=others,
         unmet="" if job.unmet is None else job.unmet.job,
         unmet_origin="" if job.unmet is None else job.unmet.origin,
@@ -132,7 +132,7 @@ def _tell(message: pb.Job, why: str) -> None:
 
 def _why_others_wait(model: ReadModel, record: JobRecord, now: Millis) -> list[str]:
     """Why those tasks of an array wait that never had a place."""
-    spec, limit = record.job.spec, record.job.spec.concurrency
+    spec, limit = record.job.spec, record.job.spec.array.concurrency
     if not record.states.get(RunState.WAITING):
         return []
     if limit is not None and record.in_hand >= limit:
@@ -181,7 +181,7 @@ def _others(model: ReadModel, known: Job) -> Sequence[JobId]:
     """The jobs that have to succeed, or to end, before a job runs, as far as they have not."""
     if not known.waits or known.id not in model.active:
         return ()
-    return [name for name in known.spec.depends_on if name in model.active]
+    return [name for name in known.spec.stage.depends_on if name in model.active]
 
 
 def _after(others: Sequence[JobId]) -> str:

@@ -31,7 +31,7 @@ class ReplicaMemory(Feature):
     def watch(self, turn: Turn, run: TaskRun) -> None:
         """Look later whether a task run that has begun to run is late."""
         job = turn.state.jobs[run.job]
-        doubles = not job.is_gang and job.spec.stragglers is Stragglers.DUPLICATE
+        doubles = not job.is_gang and job.spec.array.stragglers is Stragglers.DUPLICATE
         if doubles and job.id not in self.looks_for_late:
             self._look(turn, job.id, late.LOOK_MS)
 

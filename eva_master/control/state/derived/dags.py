@@ -83,7 +83,7 @@ class Dags:
     def of(self, job: Job) -> Dag | None:
         """The DAG of a job; `None` if it is no stage of one, or has ended."""
         group = self._of.get(job.id)
-        return None if group is None else group.made(job.spec.dag)
+        return None if group is None else group.made(job.spec.stage.dag)
 
     def told(self, job: Job) -> None:
         """A task of a job has finished, which tells how long other stages of its DAG take."""
@@ -93,14 +93,14 @@ class Dags:
 
     def follow(self, job: Job) -> None:
         """Take in the record of a job that was added or replaced."""
-        if not job.spec.dag:
+        if not job.spec.stage.dag:
             return
         over = job.state in TERMINAL_JOB
         group = self._of.get(job.id)
         if group is None:
             if over:
                 return
-            nodes = _nodes(job.spec.owner, job.spec.dag, job.id, job.spec.depends_on)
+            nodes = _nodes(job.spec.owner, job.spec.stage.dag, job.id, job.spec.stage.depends_on)
             if self._stages(nodes) >= MOST_STAGES:
                 return
             group = self._joined(nodes)
@@ -108,12 +108,12 @@ class Dags:
             self._of[job.id] = group
         elif over:
             del group.members[job.id], self._of[job.id]
-            group.ended[job.id] = job.spec.depends_on
+            group.ended[job.id] = job.spec.stage.depends_on
             self._changed(job.id)
             if not group.members:
                 self._drop(group)
             else:
-                self._trim(group, job.spec.owner, job.spec.dag)
+                self._trim(group, job.spec.owner, job.spec.stage.dag)
         else:
             arrives = group.members[job.id].waits and not job.waits
             group.members[job.id] = job
@@ -164,7 +164,7 @@ class Dags:
         for name, after in group.ended.items():
             kept.update(_nodes(owner, label, name, after))
         for member in group.members.values():
-            kept.update(_nodes(owner, label, member.id, member.spec.depends_on))
+            kept.update(_nodes(owner, label, member.id, member.spec.stage.depends_on))
         for node in group.nodes - kept:
             group.nodes.discard(node)
             del self._groups[node]

@@ -26,6 +26,7 @@ from eva_master.model.job import CheckpointOrigin, JobKind, JobOutputs, JobSpec,
 from eva_master.model.records import Outcome
 from eva_master.model.states import JobState, RunState
 from eva_master.model.users import Role
+from eva_master.testing.job_views import with_values
 from tests.fakes.rpc.server import RpcMaster, add_job, refusal, rpc_master, spec
 
 MANY = 1_500
@@ -50,7 +51,7 @@ def ended(state: State, job: JobSpec, how: JobState, *failed: int) -> JobId:
 
 
 def array(tasks: int = 30, **more: object) -> JobSpec:
-    return replace(spec("sweep", tasks=tasks, kind=JobKind.ARRAY), **more)  # type: ignore[arg-type]
+    return with_values(spec("sweep", tasks=tasks, kind=JobKind.ARRAY), more)
 
 
 def submitted(master: RpcMaster) -> JobSubmitted:
@@ -140,7 +141,11 @@ async def test_a_chain_is_retried_from_its_beginning(master: RpcMaster) -> None:
         outputs = (JobOutputs("data", first),)
         program = replace(train.tasks[0].program, outputs=outputs)
         tasks = (replace(train.tasks[0], program=program),)
-        ended(state, replace(train, tasks=tasks, depends_on=(first,)), JobState.FAILED)
+        ended(
+            state,
+            replace(train, tasks=tasks, stage=replace(train.stage, depends_on=(first,))),
+            JobState.FAILED,
+        )
         return first
 
     first = await master.loop.change(chain)
@@ -151,5 +156,5 @@ async def test_a_chain_is_retried_from_its_beginning(master: RpcMaster) -> None:
     again = (await master.jobs.Retry(pb.RetryRequest(job="prepare"))).job_id
     await master.jobs.Retry(pb.RetryRequest(job="train"))
     retried = submitted(master).spec
-    assert retried.depends_on == (again,)
+    assert retried.stage.depends_on == (again,)
     assert [it.job for it in retried.tasks[0].program.outputs] == [again]

@@ -73,16 +73,18 @@ class Retrier:
         def present(jobs: Sequence[JobId]) -> tuple[JobId, ...]:
             return tuple(dict.fromkeys(instead.get(job_id, job_id) for job_id in jobs))
 
+        stage = job.spec.stage
         spec = replace(
             job.spec,
             tasks=_reading_from(job.spec.tasks, instead),
-            depends_on=present(job.spec.depends_on),
-            only_ended=present(job.spec.only_ended),
+            stage=replace(
+                stage, depends_on=present(stage.depends_on), only_ended=present(stage.only_ended)
+            ),
             partition=partition,
             tenant=self.tenants.of(job.spec.owner),
             retry=retry,
         )
-        return spec, finder.ended(spec.depends_on)
+        return spec, finder.ended(spec.stage.depends_on)
 
     async def _partition(self, job: Job, *, anywhere: bool) -> str:
         """Where it ran last; a partition that is no more leads to the default one."""
@@ -137,10 +139,10 @@ def _replacements(job: Job, finder: PredecessorFinder) -> dict[JobId, JobId]:
     Raises:
         InvalidRequest: There is no newer one, or it did not succeed either.
     """
-    finder([*job.spec.depends_on])
+    finder([*job.spec.stage.depends_on])
     replacements: dict[JobId, JobId] = {}
-    for end in finder.ended(job.spec.depends_on):
-        if end.outcome is Outcome.SUCCEEDED or end.job in job.spec.only_ended:
+    for end in finder.ended(job.spec.stage.depends_on):
+        if end.outcome is Outcome.SUCCEEDED or end.job in job.spec.stage.only_ended:
             continue
         spec = finder.spec_of(end.job)
         name = "" if spec is None else spec.name

@@ -127,7 +127,7 @@ def told(
     if deadline is not None and _on_spot_alone(job.spec):
         yield "it may run on spot instances alone: without any, nothing keeps its deadline"
     if life_ms is not None and not job.buys.kept:
-        yield _interval(job.spec.checkpoint_interval_ms, life_ms)
+        yield _interval(job.spec.restarts.checkpoint_interval_ms, life_ms)
 
 
 _FOLLOWS = "deadlines at a time of day follow it, and nothing else does"
