@@ -83,14 +83,14 @@ class CloudProvider(ABC):
         name: That of the package, of the setting ``cloud``, and of the section of the settings.
         flags: Options of ``eva master`` that set keys of the section, with their click attributes;
             each is named ``--NAME-KEY``.
-        commands: Commands that come with the cloud, such as ``deploy aws``, and where each is:
+        commands: Commands of the cloud within groups, such as ``deploy aws``, and where each is:
             ``module:attribute``.
         ends_with_master: Whether ``eva up`` can run it: its instances end with the command.
     """
 
     name: ClassVar[str]
     flags: ClassVar[Mapping[str, Mapping[str, Any]]]
-    commands: ClassVar[Mapping[str, str]]
+    commands: ClassVar[Mapping[str, str]] = {}
     ends_with_master: ClassVar[bool]
 
     @abstractmethod

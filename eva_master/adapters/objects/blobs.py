@@ -7,12 +7,11 @@ import hashlib
 import re
 from collections.abc import AsyncIterator, Iterable
 
-from eva_master.adapters.objects.workdir import scan_directory
 from eva_master.model.errors import DigestMismatch, InvalidKey
 from eva_master.model.users import is_owner
 from eva_master.ports import ObjectStore
 
-__all__ = ["blob_key", "missing", "put_blob", "read_logs", "reference", "scan_directory"]
+__all__ = ["blob_key", "missing", "put_blob", "read_logs", "reference"]
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _PARALLEL_QUESTIONS = 32

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from pathlib import Path, PurePosixPath
 
-from docker.utils.build import PatternMatcher
-
+from eva_master.adapters.objects.docker_ignore import DockerRules
 from eva_master.adapters.objects.workdir import (
     NEVER_NEEDED,
     Ignored,
@@ -43,11 +42,11 @@ def scan_context(path: Path, dockerfiles: Collection[str]) -> Scanned:
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidJob(f"{file}: {why_unreadable(error)}") from error
     else:
-        rules = _DockerRules(lines)
+        rules = _DockerIgnored(lines)
     return scan_directory(path, _Except(rules, dockerfiles))
 
 
-class _DockerRules:
+class _DockerIgnored:
     """The lines of Docker's ignore file, applied as Docker does."""
 
     def __init__(self, lines: Sequence[str]) -> None:
@@ -55,12 +54,12 @@ class _DockerRules:
         patterns = [line for line in stripped if line and not line.startswith("#")]
         # A file below an ignored directory may be included again.
         self._whole = not any(pattern.startswith("!") for pattern in patterns)
-        self._matcher = PatternMatcher([*NEVER_NEEDED, *patterns])
+        self._rules = DockerRules([*NEVER_NEEDED, *patterns, f"!{IGNORE_FILE}"])
 
     def decision(self, path: str) -> bool:
         if path.endswith("/") and not self._whole:
             return path in NEVER_NEEDED
-        return bool(self._matcher.matches(path.rstrip("/")))
+        return self._rules.leaves_out(path.rstrip("/"))
 
     def by_default(self, path: str) -> bool:  # noqa: ARG002
         return False

@@ -15,7 +15,6 @@ from typing import Any
 
 import click
 
-from eva_master.app.cli.extended_group import loaded
 from eva_master.app.cli.other_names import advice
 from eva_master.app.cli.output import failing_output
 from eva_master.app.cli.session import Session, address_option, credential_options
@@ -23,8 +22,6 @@ from eva_master.app.cli.views.errors import exit_code, report
 from eva_master.model.errors import EvaError, of_file
 
 _COMMANDS = {
-    "up": "serve",
-    "master": "serve",
     "submit": "submit",
     "ls": "jobs",
     "status": "jobs",
@@ -47,30 +44,54 @@ _COMMANDS = {
     "plan": "jobs",
     "token": "users",
     "whoami": "users",
-    "catalog": "catalog",
-    "deploy": "deploy",
-    "policies": "policies",
     "schema": "files",
     "config": "files",
 }
-"""The module of each command, in the order of the help page."""
+"""The module of each command of users, in the order of the help page."""
+_HEADINGS = {
+    "eva_master": "For operators",
+    "eva_lab": "For researchers",
+    "eva_worker": "On an instance",
+}
+"""The heading on the help page for commands that other packages add."""
 
 
 class _Commands(click.Group):
-    """Finds commands here, in the entry point group ``eva.commands`` and with the clouds."""
+    """Finds commands here and in the entry point group ``eva.commands``."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return [*_COMMANDS, *sorted((_plugins().keys() | _of_clouds().keys()) - _COMMANDS.keys())]
+        return [*_COMMANDS, *sorted(_plugins().keys() - _COMMANDS.keys())]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name in _COMMANDS:
             module = import_module(f"{__name__}.{_COMMANDS[cmd_name]}")
             command: click.Command = getattr(module, cmd_name)
             return command
-        if plugin := _plugins().get(cmd_name):
-            return _loaded(plugin)
-        target = _of_clouds().get(cmd_name)
-        return loaded(target) if target else None
+        plugin = _plugins().get(cmd_name)
+        return None if plugin is None else _loaded(plugin)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        added = {name: _plugins()[name] for name in self.list_commands(ctx)[len(_COMMANDS) :]}
+        packages = {name: point.module.partition(".")[0] for name, point in added.items()}
+        sections = {"Commands": list(_COMMANDS)} | {
+            heading: [name for name in added if packages[name] == package]
+            for package, heading in _HEADINGS.items()
+        }
+        others = [name for name in added if packages[name] not in _HEADINGS]
+        longest = max(map(len, [*_COMMANDS, *added]))
+        for heading, names in (sections | {"Of other packages": others}).items():
+            if not names:
+                continue
+            with formatter.section(heading):
+                limit = formatter.width - 6 - longest
+                commands = ((name, self.get_command(ctx, name)) for name in names)
+                formatter.write_dl(
+                    [
+                        (name.ljust(longest), command.get_short_help_str(limit))
+                        for name, command in commands
+                        if command is not None
+                    ]
+                )
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -113,12 +134,6 @@ def _write_anything() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-
-
-def _of_clouds() -> dict[str, str]:
-    from eva_master.app.clouds import cloud_commands
-
-    return {name: target for name, target in cloud_commands().items() if " " not in name}
 
 
 def _plugins() -> dict[str, EntryPoint]:

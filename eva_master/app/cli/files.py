@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import click
@@ -15,7 +16,13 @@ from eva_master.app.cli.session import (
     print_json,
 )
 from eva_master.app.cli.views.errors import note
-from eva_master.model.errors import InvalidConfig, NotAuthenticated, Unreachable, Untrusted
+from eva_master.model.errors import (
+    EvaError,
+    InvalidConfig,
+    NotAuthenticated,
+    Unreachable,
+    Untrusted,
+)
 
 
 @click.command()
@@ -66,19 +73,15 @@ def config(session: Session, file: Path | None, as_json: bool) -> None:
 
 
 def _check(file: Path, *, as_json: bool) -> None:
-    """Read a master's settings and the files they name, as the master would, without a network."""
-    from eva_master.app.clouds import cloud_of
-    from eva_master.app.policy_registry import policies
-    from eva_master.app.sections.policies import shown_settings
-    from eva_master.app.settings import load_master_config
+    """Have the package of the master check a settings file.
 
-    settings = load_master_config(policies=policies(), file=file)
-    cloud = cloud_of(settings)
-    cloud.check(settings)
-    catalog = cloud.catalog(settings)
-    types = {offering.type.name for offering in catalog}
-    if as_json:
-        print_json({"settings": shown_settings(settings), "types": sorted(types)})
-    else:
-        zones = ", ".join(sorted({offering.zone for offering in catalog}))
-        click.echo(f"{file}: a master can start with it; {len(types)} types for sale in {zones}")
+    Raises:
+        EvaError: The package is not installed here.
+    """
+    points = list(entry_points(group="eva.settings", name="check"))
+    if not points:
+        raise EvaError(
+            "settings of a master are checked by the package eva-scheduler, which is not here",
+            hint="pip install eva-scheduler, or run this on the master's machine",
+        )
+    points[0].load()(file, as_json=as_json)

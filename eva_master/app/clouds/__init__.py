@@ -53,7 +53,7 @@ def checked(found: Iterable[tuple[str, Any]]) -> dict[str, CloudProvider]:
     for package, provider in sorted(found, key=lambda one: one[0]):
         if not isinstance(provider, CloudProvider):
             raise TypeError(f"cloud {package}: PROVIDER is not a CloudProvider")
-        for attribute in ("name", "flags", "commands", "ends_with_master"):
+        for attribute in ("name", "flags", "ends_with_master"):
             if not hasattr(provider, attribute):
                 raise TypeError(f"cloud {package}: PROVIDER has no {attribute}")
         if provider.name != package:

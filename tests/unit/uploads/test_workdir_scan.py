@@ -13,8 +13,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from eva_master.adapters.objects.blobs import scan_directory
 from eva_master.adapters.objects.ignore import IgnoreRules
+from eva_master.adapters.objects.workdir import scan_directory
 from eva_master.model.errors import InvalidJob
 
 

@@ -32,7 +32,6 @@ class _Ec2(CloudProvider):
     commands: ClassVar[Mapping[str, str]] = {
         "catalog update": f"{_COMMANDS}:update",
         "deploy aws": f"{_COMMANDS}:aws",
-        "teardown": f"{_COMMANDS}:teardown",
     }
     ends_with_master = False
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from eva_master.app.cli.catalog import (
+from eva_master.app.cli.session import console, json_option, print_json
+from eva_master.app.cli.views.errors import note
+from eva_master.app.commands.catalog import (
     architecture_option,
     config_option,
     master_config,
     name_option,
 )
-from eva_master.app.cli.session import console, json_option, print_json
-from eva_master.app.cli.views.errors import note
 from eva_master.model.ids import MILLION
 
 if TYPE_CHECKING:

@@ -33,9 +33,6 @@ class _Local(CloudProvider):
             "help": "What tasks of emulated instances run in.",
         }
     }
-    commands: ClassVar[Mapping[str, str]] = {
-        "interrupt": "eva_master.app.clouds.local.commands:interrupt"
-    }
     ends_with_master = True
 
     def section(self) -> tuple[Any, Any]:

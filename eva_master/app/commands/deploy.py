@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from eva_master.app.cli.extended_group import ExtendedGroup
+from eva_master.app.commands.extended_group import ExtendedGroup
 
 
 @click.group(cls=ExtendedGroup)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from eva_master.app.cli.extended_group import ExtendedGroup
 from eva_master.app.cli.session import console, json_option, print_json
+from eva_master.app.commands.extended_group import ExtendedGroup
 
 if TYPE_CHECKING:
     from eva_master.app.config import MasterConfig
