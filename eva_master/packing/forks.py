@@ -17,9 +17,10 @@ from dataclasses import dataclass, replace
 from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.ids import Family, InstanceId, JobId, RunId, Workload
 from eva_master.model.planning.job_view import JobView
-from eva_master.model.planning.plan import Assign, Fork, Plan, Retire, Suspend
+from eva_master.model.planning.plan import Fork, Plan, Retire
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.resources import NOTHING, Resources
+from eva_master.packing.room import need_on, places_after, room_left
 
 _LEAVES = "its instance is given up"
 _ALONE = "fork 0 of its job has no place"
@@ -99,7 +100,7 @@ class _Room:
         for fork in self.forks if need is not None else ():
             if fork.id not in lost:
                 leaving.append(fork)
-                free = free + _need(fork, self.offering)
+                free = free + need_on(fork.task, self.offering)
                 if need is not None and need.fits(free):
                     return leaving
         return []
@@ -113,7 +114,7 @@ class _Rooms:
         self._speeds = dict(now.standalone.measured)
         self._own = {run.job: run for run in now.runs if run.job in jobs and not run.replica}
         self._forks = [run for run in now.runs if run.job in jobs and run.replica]
-        self._places = _places(now, plan)
+        self._places = places_after(now, plan)
         by_place: defaultdict[InstanceId | int, list[RunView]] = defaultdict(list)
         forks = {run.id for run in self._forks}
         for run in now.runs:
@@ -126,15 +127,14 @@ class _Rooms:
         ]
         pooled = {member for pool in plan.pools if not pool.lent for member in pool.members}
         self._rooms: dict[InstanceId, _Room] = {}
+        offerings = {view.id: view.offering for view in now.instances}
+        others = [run for run in now.runs if run.id not in forks]
+        free = room_left(offerings, others, self._places)
         for view in now.instances:
             stays = view.id in pooled or view.offering.purchase is Purchase.OWNED
-            free = view.offering.type.capacity
-            for run in by_place[view.id]:
-                if run.id not in forks:
-                    free = free - _need(run, view.offering)
             self._rooms[view.id] = _Room(
                 view.offering,
-                free,
+                free[view.id],
                 [run for run in by_place[view.id] if run.id in forks],
                 {run.job for run in by_place[view.id]},
                 stays and view.ready,
@@ -154,7 +154,7 @@ class _Rooms:
             for fork in room.forks:
                 if fork.id in lost:
                     continue
-                need, own = _need(fork, room.offering), self._own[fork.job]
+                need, own = need_on(fork.task, room.offering), self._own[fork.job]
                 if self._places[own.id] == name:
                     retired.append(Retire(fork.id, "fork 0 comes to its instance"))
                 elif not need.fits(room.free):
@@ -177,8 +177,8 @@ class _Rooms:
                 why = f"it makes room for {run.id}, which waits"
                 retired += [Retire(fork.id, why) for fork in leaving]
                 lost.update(fork.id for fork in leaving)
-                freed = sum((_need(fork, room.offering) for fork in leaving), NOTHING)
-                room.free = room.free + freed - _need(run, room.offering)
+                freed = sum((need_on(fork.task, room.offering) for fork in leaving), NOTHING)
+                room.free = room.free + freed - need_on(run.task, room.offering)
                 break
         return retired
 
@@ -217,7 +217,7 @@ class _Rooms:
             return None
         _, place = min(able)
         room = self._rooms[place]
-        room.free = room.free - _need(own, room.offering)
+        room.free = room.free - need_on(own.task, room.offering)
         room.jobs.add(name)
         return Fork(name, place, "nobody else needs its room")
 
@@ -230,21 +230,6 @@ class _Rooms:
             if other is not None and other.fits(room.free):
                 return False
         return True
-
-
-def _places(now: Snapshot, plan: Plan) -> dict[RunId, InstanceId | int | None]:
-    """Where each run is once a plan is carried out."""
-    places: dict[RunId, InstanceId | int | None] = {run.id: run.instance for run in now.runs}
-    for entry in plan.entries:
-        if isinstance(entry, Assign):
-            places[entry.run] = entry.on
-        elif isinstance(entry, Suspend):
-            places[entry.run] = None
-    return places
-
-
-def _need(run: RunView, offering: Offering) -> Resources:
-    return run.task.demand_on(offering.type.family) or NOTHING
 
 
 def _rates(run: RunView, measured: Mapping[tuple[Workload, Family], int]) -> dict[Family, int]:

@@ -15,6 +15,7 @@ from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.planning.plan import Assign, Plan
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import NOTHING, Resources
+from eva_master.packing.room import room_left
 
 Room = Hashable
 """A live instance by its id, or one that may still be bought."""
@@ -251,14 +252,11 @@ class Load:
     """
 
     def __init__(self, whole: Snapshot, plan: Plan, victims: Collection[RunId]) -> None:
-        self._offerings = {view.id: view.offering for view in whole.instances}
-        self._free = {view.id: view.offering.type.capacity for view in whole.instances}
+        offerings = {view.id: view.offering for view in whole.instances}
         placed = assigned(plan)
-        for run in whole.runs:
-            where = placed.get(run.id, run.instance)
-            if run.id not in victims and where in self._free:
-                family = self._offerings[where].type.family
-                self._free[where] = self._free[where] - (run.task.demand_on(family) or NOTHING)
+        places = {run.id: placed.get(run.id, run.instance) for run in whole.runs}
+        others = [run for run in whole.runs if run.id not in victims]
+        self._free = room_left(offerings, others, places)
 
     def stays(self, victim: Victim) -> bool:
         """Whether a victim has room anyway; if so, it takes the room."""

@@ -18,12 +18,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from eva_master.model.catalog import Offering, Purchase
-from eva_master.model.ids import InstanceId, JobId, RunId, own_run
+from eva_master.model.ids import InstanceId, JobId, own_run
 from eva_master.model.planning.estimate import Estimate, Source
 from eva_master.model.planning.job_view import JobView
-from eva_master.model.planning.plan import Assign, Duplicate, Plan, PlanEntry, Retire, Suspend
+from eva_master.model.planning.plan import Duplicate, Plan, PlanEntry, Retire
 from eva_master.model.planning.snapshot import RunTime, RunView, Snapshot
 from eva_master.model.resources import NOTHING, Resources
+from eva_master.packing.room import places_after, room_left
 
 _LEAVES = "its instance is given up"
 _SELDOM_PPM = 50_000
@@ -100,12 +101,7 @@ class _Rooms:
     """The instances that are ready, and who waits, once a plan is carried out."""
 
     def __init__(self, now: Snapshot, plan: Plan) -> None:
-        places: dict[RunId, InstanceId | int | None] = {run.id: run.instance for run in now.runs}
-        for entry in plan.entries:
-            if isinstance(entry, Assign):
-                places[entry.run] = entry.on
-            elif isinstance(entry, Suspend):
-                places[entry.run] = None
+        places = places_after(now, plan)
         by_place: defaultdict[InstanceId | int, list[RunView]] = defaultdict(list)
         for run in now.runs:
             if (place := places[run.id]) is not None:
@@ -115,16 +111,13 @@ class _Rooms:
             run for run in now.runs if places[run.id] is None and not (run.pinned or run.replica)
         ]
         self.of: dict[InstanceId, _Room] = {}
+        free = room_left({view.id: view.offering for view in now.instances}, now.runs, places)
         for view in now.instances:
             if not view.ready:
                 continue
-            free = view.offering.type.capacity
-            for run in by_place[view.id]:
-                need = run.task.demand_on(view.offering.type.family)
-                free = free - (need or NOTHING)
             stays = view.id in pooled or view.offering.purchase is Purchase.OWNED
             own = sum(not run.replica for run in by_place[view.id])
-            self.of[view.id] = _Room(view.offering, free, own, stays)
+            self.of[view.id] = _Room(view.offering, free[view.id], own, stays)
         self.known = {view.id for view in now.instances}
 
     def wanted(self, room: _Room, more: Resources) -> RunView | None:

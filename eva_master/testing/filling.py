@@ -11,6 +11,7 @@ from eva_master.model.planning.plan import Plan
 from eva_master.model.planning.snapshot import InstanceView, RunView
 from eva_master.model.planning.standing import Line
 from eva_master.model.resources import NOTHING, Resources
+from eva_master.packing.room import room_beside
 
 
 class Filling:
@@ -111,4 +112,4 @@ class Filling:
         for run in self._runs.values():
             if self._place(run.id) == view.id:
                 used = used + (run.task.demand_on(view.offering.type.family) or NOTHING)
-        return view.offering.type.capacity - used
+        return room_beside(view.offering, used)

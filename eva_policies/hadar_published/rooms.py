@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from eva_master.model.catalog import Offering, Purchase
@@ -10,6 +11,7 @@ from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.bins.open_instances import OpenInstances
 from eva_master.packing.fleet.capacity import is_fixed
 from eva_master.packing.fleet.contenders import Contender
+from eva_master.packing.room import more_of
 from eva_policies.hadar_published.servers import Kind, Server
 
 
@@ -36,14 +38,15 @@ class Rooms:
                 self._rows[name], self._names[view.id] = row, name
                 kind = Kind(machine.family, machine.capacity.gpus)
                 servers.append(Server(name, kind, max(0, int(free[row][0]))))
+        used = Counter(offering.id for offering in instances.offerings)
         for offering in instances.on_sale():
             machine = offering.type
-            if offering.limit is None or not machine.capacity.gpus:
+            more = more_of(offering, used)
+            if more is None or not machine.capacity.gpus:
                 continue
             if offering.purchase is Purchase.OWNED:
                 continue
-            used = sum(offering_used.id == offering.id for offering_used in instances.offerings)
-            for number in range(min(wanted, offering.limit - used)):
+            for number in range(min(wanted, more)):
                 name = f"new-{offering.id}-{number:08}"
                 self._offerings[name] = offering
                 kind = Kind(machine.family, machine.capacity.gpus)

@@ -16,6 +16,7 @@ from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Hold, Plan, PlanEntry, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.values import replace
+from eva_master.packing.room import more_of
 from eva_master.packing.toolkit import PlacementGroup, waiting
 from eva_master.ports import Planned, Policy
 from eva_policies.slearn.config import Config
@@ -171,7 +172,8 @@ def _possible(seen: Snapshot, group: PlacementGroup) -> bool:
     used = Counter(view.offering.id for view in seen.instances)
     most = len(group.runs) if seen.leeway.instances is None else seen.leeway.instances
     for sold in sorted(seen.catalog, key=lambda it: (it.price, it.id)):
-        count = most if sold.limit is None else min(most, sold.limit - used[sold.id])
+        more = more_of(sold, used)
+        count = most if more is None else min(most, more)
         if sold.available(seen.now_ms):
             rooms += [(sold, sold.type.capacity)] * max(0, min(count, len(group.runs)))
     launched, cost, live = 0, 0, len(seen.instances)

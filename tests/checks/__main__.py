@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.checks import ceilings, cycles, docstrings, figures, links, sizes
+from tests.checks import ceilings, cycles, docstrings, figures, links, owners, sizes
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("eva_lab", "eva_master", "eva_policies", "eva_worker", "eva_iterator")
@@ -43,6 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         *links.faults(ROOT),
         *sizes.faults(ROOT),
         *ceilings.faults(ROOT),
+        *owners.faults(ROOT),
         *cycles.faults(PACKAGES),
     ]
     for fault in faults:

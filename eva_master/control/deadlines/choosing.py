@@ -21,6 +21,7 @@ from eva_master.model.states import RunState
 from eva_master.packing.deadlines.choice import Situation
 from eva_master.packing.deadlines.outlook import MIDDLE_AGE_MS, outlook
 from eva_master.packing.deadlines.table import Choice, Outlook
+from eva_master.packing.room import room_beside
 
 
 def situation_of(state: PlanningRecords, job: Job, stands: Slack, now: Millis) -> Situation:
@@ -105,8 +106,10 @@ def _found_rooms(state: State) -> Iterator[_Free]:
             continue
         targeting = state.targeting(name)
         if targeting and not any(state.jobs[run.job].buys.alone for run in targeting):
-            free = instance.offering.type.capacity - state.demand(targeting, instance)
-            yield instance.offering, free
+            yield (
+                instance.offering,
+                room_beside(instance.offering, state.demand(targeting, instance)),
+            )
 
 
 def is_crowded(context: Context, job: Job, stands: Slack) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from eva_master.control.planning.lasting_limits import sold
 from eva_master.control.settings import NO_LIMIT, Settings
 from eva_master.control.state.records import Records
+from eva_master.model.accounting.per_hour import counted_per_hour
 from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.job import JobSpec, TaskSpec
 from eva_master.model.records import Instance
@@ -102,7 +103,7 @@ class Room:
         per_hour = self.home.budget.per_hour
         if per_hour is None:
             return NO_LIMIT
-        budget = max(per_hour, sum(instance.offering.price for instance in there))
+        budget = max(per_hour, counted_per_hour(there))
         return max(
             (
                 each * budget // offering.price if offering.price else each * most

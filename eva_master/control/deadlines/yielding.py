@@ -15,6 +15,7 @@ from eva_master.model.states import RunState
 from eva_master.packing.deadlines.ahead import PASSED_MS
 from eva_master.packing.deadlines.sparing import would_be_late
 from eva_master.packing.precedence import precedence
+from eva_master.packing.room import room_beside
 
 
 def yield_places(context: Context, shown: Snapshot, tried: set[JobId]) -> None:
@@ -82,7 +83,7 @@ def _victims_on(
         return []
     if home(instance.partition) is not home(job.partition):
         return []
-    free, victims = instance.offering.type.capacity - state.demand(targeting, instance), []
+    free, victims = room_beside(instance.offering, state.demand(targeting, instance)), []
     for other in targeting:
         if need.fits(free):
             break

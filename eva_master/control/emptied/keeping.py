@@ -9,19 +9,21 @@ well. An instance stays longer only if no new one can be had.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
 from eva_master.control.emptied.fitting import headed, next_elsewhere, waiting_job
 from eva_master.control.emptied.giving_way import Yielding
 from eva_master.control.features.emptied.memory import Emptied, EmptiedMemory
 from eva_master.control.measure import ledger
-from eva_master.control.planning import tenants
 from eva_master.control.planning.allowance import allowance
 from eva_master.control.supply import draining
 from eva_master.model.catalog import Offering
 from eva_master.model.fleet.keeping import Kept
 from eva_master.model.ids import InstanceId, JobId, Millis
 from eva_master.model.records import Instance
+from eva_master.packing.room import may_buy_one
 from eva_master.packing.valuation import delays
 
 
@@ -161,14 +163,14 @@ def _is_scarce(context: Context, instance: Instance, job: JobId) -> bool:
     sold = next((listed for listed in state.catalog if listed.id == instance.offering.id), None)
     if sold is None or not sold.available(now):
         return True
-    count = sum(state.instances[name].offering.id == sold.id for name in state.live)
-    if sold.limit is not None and count - 1 >= sold.limit:
+    others = (state.instances[name] for name in state.live if name != instance.id)
+    if not may_buy_one(sold, Counter(other.offering.id for other in others)):
         return True
     if len(state.live) - 1 >= settings.limits.instances:
         return True
     tenant = state.jobs[job].spec.tenant
     budget = settings.tenancy.budgets.get(tenant)
-    if budget is not None and tenants.spent_this_month(state, tenant, now) >= budget:
+    if budget is not None and ledger.month_of_tenant(state, tenant, now) >= budget:
         return True
     home = settings.partitions.home(instance.partition)
     allowed = allowance(state, state.partition_tally.totals(), home, now)

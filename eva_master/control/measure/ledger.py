@@ -21,12 +21,13 @@ from eva_master.control.state.records import Records
 from eva_master.control.state.store import State
 from eva_master.model.accounting.cost_sums import CostSums
 from eva_master.model.accounting.pool_costs import FREE, PoolCost, Stood, added
-from eva_master.model.accounting.totals import TenantTotals
+from eva_master.model.accounting.totals import PartitionTotals, TenantTotals
 from eva_master.model.arithmetic.money import split
 from eva_master.model.catalog import Purchase
 from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.fleet.keeping import Kept
-from eva_master.model.ids import MILLION, Exact, InstanceId, JobId, Millis, RunId
+from eva_master.model.fleet.partitions import month_of
+from eva_master.model.ids import MILLION, Exact, InstanceId, JobId, Millis, RunId, micro_usd
 from eva_master.model.planning.standing import full_name
 from eva_master.model.records import Instance, Job, TaskRun
 
@@ -435,3 +436,44 @@ def running_charge(state: Records, now: Millis) -> Exact:
             if account is not None and not account.closed and account.until_ms < now
         )
     )
+
+
+def month_of_instances(
+    state: Records, booked: PartitionTotals, belongs: Callable[[Instance], bool], now: Millis
+) -> int:
+    """Charges of some instances in this calendar month, UTC, in micro-dollars.
+
+    Costs that are not booked yet count too.
+
+    Args:
+        state: The records.
+        booked: Booked charges of the instances.
+        belongs: Whether an instance is among them.
+        now: The time.
+    """
+    month, exact = _booked_this_month(booked, now)
+    for instance in map(state.instances.__getitem__, state.live):
+        account = state.instance_accounts.get(instance.id)
+        if account is not None and not account.closed and belongs(instance):
+            since = max(account.until_ms, month)
+            exact += charge(instance, since, max(since, now))
+    return micro_usd(exact)
+
+
+def month_of_tenant(state: Records, tenant: str, now: Millis) -> int:
+    """Charges of a tenant's jobs in this calendar month, UTC, in micro-dollars.
+
+    Costs that are not booked yet count too.
+    """
+    booked = state.totals.tenants.get(tenant, TenantTotals())
+    month, exact = _booked_this_month(booked, now)
+    running = running_of(state, now, lambda job: job.spec.tenant, since=month)
+    if (more := running.get(tenant)) is not None:
+        exact += more.charged
+    return micro_usd(exact)
+
+
+def _booked_this_month(booked: PartitionTotals | TenantTotals, now: Millis) -> tuple[Millis, int]:
+    """The beginning of this month, and what is booked of it."""
+    month, _ = month_of(now)
+    return month, booked.month_charged if booked.month_ms == month else 0

@@ -9,9 +9,10 @@ from eva_master.control.measure import ledger
 from eva_master.control.planning.parts import Sums
 from eva_master.control.settings import NO_LIMIT, Limits
 from eva_master.control.state.records import Records
+from eva_master.model.accounting.per_hour import counted_per_hour
 from eva_master.model.accounting.totals import PartitionTotals
-from eva_master.model.fleet.partitions import Budget, Partition, month_of
-from eva_master.model.ids import MILLION, Millis, RunId, micro_usd
+from eva_master.model.fleet.partitions import Budget, Partition
+from eva_master.model.ids import MILLION, Millis, RunId
 from eva_master.model.planning.plan import Plan, left, pooled
 from eva_master.model.planning.snapshot import UNLIMITED, Leeway, Snapshot
 from eva_master.model.records import Instance
@@ -76,8 +77,17 @@ def allowance(state: Records, sums: Sums, partition: Partition, now: Millis) -> 
     return Allowance(
         partition,
         instances=len(ours),
-        per_hour=sum(instance.offering.price for instance in ours),
-        spent=spent_this_month(state, sums, partition, now),
+        per_hour=counted_per_hour(ours),
+        spent=_spent(state, sums, partition, now),
+    )
+
+
+def _spent(state: Records, sums: Sums, partition: Partition, now: Millis) -> int:
+    if partition.budget.per_month is None:
+        return 0
+    booked = sums.get(partition.name, PartitionTotals())
+    return ledger.month_of_instances(
+        state, booked, lambda instance: _is_of(instance, partition), now
     )
 
 
@@ -102,24 +112,6 @@ def leeway(state: Records, sums: Sums, limits: Limits, partition: Partition, now
         rooms.append(0)
     rest = None if budget.per_hour is None else max(0, budget.per_hour - allowed.per_hour)
     return Leeway(max(0, min(rooms)) if rooms else None, rest)
-
-
-def spent_this_month(state: Records, sums: Sums, partition: Partition, now: Millis) -> int:
-    """Spending of a partition in this calendar month, UTC, in micro-dollars.
-
-    Costs that are not booked yet count too.
-    """
-    if partition.budget.per_month is None:
-        return 0
-    month, _ = month_of(now)
-    own = sums.get(partition.name, PartitionTotals())
-    exact: int = own.month_charged if own.month_ms == month else 0
-    for instance in map(state.instances.__getitem__, state.live):
-        account = state.instance_accounts.get(instance.id)
-        if account is not None and not account.closed and _is_of(instance, partition):
-            since = max(account.until_ms, month)
-            exact += ledger.charge(instance, since, max(since, now))
-    return micro_usd(exact)
 
 
 def afforded(plan: Plan, now: Snapshot, allowed: Allowance) -> Plan:

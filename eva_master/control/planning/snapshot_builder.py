@@ -45,6 +45,7 @@ from eva_master.model.planning.snapshot import (
 from eva_master.model.records import Job, TaskRun
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.model.states import TERMINAL_RUN, Buys, InstanceState, RunState
+from eva_master.packing.room import room_beside, with_lower_limits
 from eva_master.packing.valuation import delays
 
 _OFFERINGS_KEPT = 4_096
@@ -93,13 +94,9 @@ def _on_sale(catalog: Catalog, draining: Sequence[InstanceView]) -> Catalog:
     """The catalog, with limits for the instances beside those that are drained."""
     if not draining:
         return catalog
-    count = Counter(view.offering.id for view in draining)
-    return tuple(
-        replace(offering, limit=max(0, offering.limit - count[offering.id]))
-        if offering.limit and count[offering.id] and offering.purchase is not Purchase.OWNED
-        else offering
-        for offering in catalog
-    )
+    leaving = [view.offering for view in draining]
+    count = Counter(offering.id for offering in leaving if offering.purchase is not Purchase.OWNED)
+    return with_lower_limits(catalog, count)
 
 
 def revision(state: PlanningRecords, now: Millis, settings: Settings) -> int:
@@ -293,7 +290,7 @@ def _free(state: PlanningRecords, seen: list[TaskRun], place: InstanceId) -> Res
         return NOTHING
     taken = total_demand(state, targeting.values(), instance)
     capacity = instance.offering.type.capacity
-    return capacity - taken if taken.fits(capacity) else NOTHING
+    return room_beside(instance.offering, taken) if taken.fits(capacity) else NOTHING
 
 
 def _beside(state: PlanningRecords, job: Job, run: TaskRun) -> bool:

@@ -10,8 +10,7 @@ from eva_master.control.planning.owned import limited
 from eva_master.control.state.records import PlanningRecords, Records
 from eva_master.model.accounting.totals import TenantTotals
 from eva_master.model.catalog import Catalog, Purchase, base_family
-from eva_master.model.fleet.partitions import month_of
-from eva_master.model.ids import Family, Millis, micro_usd
+from eva_master.model.ids import Family, Millis
 from eva_master.model.planning.quotas import Tenancy, TenantLimits, fleet_of, scaled
 from eva_master.model.planning.tenancy import NOTHING_YET, Quota, Standing, TenantView
 from eva_master.model.records import Job
@@ -101,20 +100,6 @@ def use(state: Records, tenants: Collection[str]) -> Use:
     return gpus
 
 
-def spent_this_month(state: Records, tenant: str, now: Millis) -> int:
-    """Charges of a tenant's jobs in this calendar month, UTC, in micro-dollars.
-
-    Costs that are not booked yet count too.
-    """
-    month, _ = month_of(now)
-    sums = state.totals.tenants.get(tenant, TenantTotals())
-    exact: int = sums.month_charged if sums.month_ms == month else 0
-    running = ledger.running_of(state, now, lambda job: job.spec.tenant, since=month)
-    if (more := running.get(tenant)) is not None:
-        exact += more.charged
-    return micro_usd(exact)
-
-
 def limits(state: Records, tenancy: Tenancy, now: Millis) -> Mapping[str, TenantLimits]:
     """Limits of tenants with quotas or budgets, and their use."""
     if not tenancy.limited:
@@ -127,7 +112,7 @@ def limits(state: Records, tenancy: Tenancy, now: Millis) -> Mapping[str, Tenant
             quota_now=quotas.get(name, ()),
             use=tuple(sorted(used[name].items())),
             budget=tenancy.budgets.get(name),
-            month=spent_this_month(state, name, now) if name in tenancy.budgets else 0,
+            month=ledger.month_of_tenant(state, name, now) if name in tenancy.budgets else 0,
         )
         for name in names
     }

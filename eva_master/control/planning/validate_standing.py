@@ -11,6 +11,7 @@ from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Plan, Suspend, pooled
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.standing import Line, Pool
+from eva_master.packing.room import may_buy_one
 
 Where = InstanceId | int
 """A live instance, or a new one by its key in the plan."""
@@ -130,7 +131,7 @@ def _buyable(now: Snapshot, plan: Plan, used: set[int]) -> set[int]:
             continue
         if sold.purchase is Purchase.OWNED:
             continue  # all of these exist, and none can be launched
-        if sold.limit is None or count[sold.id] < sold.limit:
+        if may_buy_one(sold, count):
             count[sold.id] += 1
             buyable.add(key)
     return buyable

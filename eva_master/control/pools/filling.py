@@ -18,6 +18,7 @@ from eva_master.model.planning.standing import Line, Pool
 from eva_master.model.records import Drain, Instance
 from eva_master.model.states import RunState
 from eva_master.model.values import replace
+from eva_master.packing.room import room_beside
 
 
 def adopt(
@@ -150,7 +151,7 @@ def _room(context: Context, standing: Standing, name: InstanceId) -> Room | None
     if not instance.pool and name not in standing.lent:
         return None
     kind = instance.offering.type
-    free = kind.capacity - state.taken(name)
+    free = room_beside(instance.offering, state.taken(name))
     if coming := state.coming(name):
         free = free - state.demand(coming, instance)
     return Room(standing.pool_of[name], kind.family, free)

@@ -38,6 +38,7 @@ from eva_master.model.records import Job, TaskRun
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.model.states import JobState, RunState
 from eva_master.model.values import replace
+from eva_master.packing.room import room_beside
 from eva_master.packing.valuation.on_demand import OnDemandPrices
 from eva_master.ports.previews import Foreseen, Where
 
@@ -291,7 +292,7 @@ class _Lines:
         if instance is None or not gives_room(instance, connected=connected, stated=self._anew):
             return None
         kind = instance.offering.type
-        free = kind.capacity - self._used.get(name, NOTHING)
+        free = room_beside(instance.offering, self._used.get(name, NOTHING))
         return Room(self._standing.pool_of[name], kind.family, free)
 
     def _admitted(self, name: JobId) -> bool:

@@ -13,6 +13,7 @@ from eva_master.model.job import TaskSpec
 from eva_master.model.records import Instance, Job
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.model.states import TERMINAL_JOB, InstanceState, RunState
+from eva_master.packing.room import room_beside
 
 
 def why_unforked(
@@ -94,7 +95,7 @@ def _obstacle(
         return "that takes no new task"
     if need is None or not need.fits(kind.capacity):
         return "too small for a fork"
-    free = kind.capacity - _taken(records, instance.id)
+    free = room_beside(instance.offering, _taken(records, instance.id))
     if not need.fits(free):
         return "without room left"
     for name in records.active:

@@ -14,6 +14,7 @@ from eva_master.model.planning.claims import Claim
 from eva_master.model.planning.plan import Assign, Duplicate, Hold, Plan, left, pooled
 from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
 from eva_master.packing.claims.walk import ends_before
+from eva_master.packing.room import more_of
 
 
 def kept_off(plan: Plan, present: Snapshot, claims: Sequence[Claim]) -> Plan:
@@ -117,9 +118,9 @@ class _Check:
         self._offerings = {launch.key: launch.offering.id for launch in plan.launches}
         used = Counter(view.offering.id for view in present.instances)
         self._room = {
-            offering.id: offering.limit - used[offering.id] - self._slots[offering.id]
+            offering.id: more - self._slots[offering.id]
             for offering in present.catalog
-            if offering.limit is not None and self._slots[offering.id]
+            if (more := more_of(offering, used)) is not None and self._slots[offering.id]
         }
         self._free = {
             entry.on

@@ -8,7 +8,7 @@ may be bought.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -19,6 +19,7 @@ from eva_master.control.rounds.quotas import TenantLimits
 from eva_master.control.settings import NO_LIMIT, Settings
 from eva_master.control.standing.membership import Statement
 from eva_master.control.state.records import PlanningRecords
+from eva_master.model.accounting.per_hour import counted_per_hour
 from eva_master.model.catalog import Purchase
 from eva_master.model.fleet.partitions import Partition
 from eva_master.model.ids import InstanceId, JobId, Millis, OfferingId, RunId
@@ -38,6 +39,7 @@ from eva_master.packing.parts.seating import (
     member_of,
     waiting,
 )
+from eva_master.packing.room import with_lower_limits
 
 _MOST_UNITS = 64
 """For so many units members are given up in one round, and so many are told who holds them."""
@@ -432,7 +434,7 @@ class PoolMembers:
         most, budget = partition.limits.instances, partition.budget
         going = [instance for instance in self._terminating if instance.partition == partition.name]
         stays = allowed.instances - len(going)
-        per_hour = allowed.per_hour - sum(instance.offering.price for instance in going)
+        per_hour = allowed.per_hour - counted_per_hour(going)
         spent = budget.per_month is not None and allowed.spent >= budget.per_month
         if lines is None:
             statement = self._stated.get(partition.name)
@@ -520,7 +522,7 @@ def _without(
     """
     if not handed and not released:
         return seen
-    lower = [view.offering.id for view in seen.instances if view.id in released]
+    lower = Counter(view.offering.id for view in seen.instances if view.id in released)
     return replace(
         seen,
         instances=tuple(
@@ -528,12 +530,7 @@ def _without(
             for view in seen.instances
             if view.id not in released
         ),
-        catalog=tuple(
-            replace(offering, limit=max(0, offering.limit - lower.count(offering.id)))
-            if offering.limit is not None and offering.id in lower
-            else offering
-            for offering in seen.catalog
-        ),
+        catalog=with_lower_limits(seen.catalog, lower),
     )
 
 

@@ -22,6 +22,7 @@ from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.packing.bins.placement_groups import NO_ROOM
 from eva_master.packing.configuration.unplaced_reason import why_unplaced
+from eva_master.packing.room import more_of, room_beside
 from eva_master.packing.valuation.on_demand import can_host
 
 _MOST_KINDS = 64
@@ -97,9 +98,9 @@ class _Seen:
         used = Counter(view.offering.id for view in (*now.instances, *now.draining))
         used.update(launch.offering.id for launch in plan.launches)
         self._left = {
-            offering.id: offering.limit - used[offering.id]
+            offering.id: more
             for offering in now.catalog
-            if offering.limit is not None
+            if (more := more_of(offering, used)) is not None
         }
         self._free = list(_free(now, plan))
         self._usage = Usage(now, self.of.limits, self.of.owner_of)
@@ -168,7 +169,7 @@ def _free(now: Snapshot, plan: Plan) -> list[tuple[Offering, Resources]]:
             need = run.task.demand_on(open_[place].type.family)
             taken[place] += NOTHING if need is None else need
     return [
-        (offering, offering.type.capacity - taken[name])
+        (offering, room_beside(offering, taken[name]))
         for name, offering in open_.items()
         if taken[name].fits(offering.type.capacity)
     ]

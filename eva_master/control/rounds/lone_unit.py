@@ -21,6 +21,7 @@ from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan, Resi
 from eva_master.model.planning.snapshot import InstanceView, Leeway, RunView, Snapshot
 from eva_master.packing.alone.fit import fit
 from eva_master.packing.alone.room import Caps, Seat, Stock
+from eva_master.packing.room import may_buy_one, more_of
 
 PricedAt = Callable[[RunView, Offering], int]
 """Price that may be paid for a task run on an offering, in millionths of micro-dollars per hour."""
@@ -139,9 +140,9 @@ def _stocks(
     ]
     stocks = [Stock(offering, idle=len(views), most=0) for offering, views in idle.items()]
     for offering in on_sale:
-        most = None if offering.limit is None else max(0, offering.limit - used[offering.id])
-        if most != 0:
-            stocks.append(Stock(offering, most=most))
+        more = more_of(offering, used)
+        if may_buy_one(offering, used):
+            stocks.append(Stock(offering, most=more))
     return tuple(stocks)
 
 

@@ -35,6 +35,7 @@ from eva_master.control.standing.membership import Statement
 from eva_master.control.state.records import PlanningRecords
 from eva_master.control.supply.boot_gate import BootGate
 from eva_master.learning.boots import Boots
+from eva_master.model.accounting.per_hour import counted_per_hour
 from eva_master.model.fleet.partitions import Partition
 from eva_master.model.ids import InstanceId, JobId, Millis, OfferingId, RunId
 from eva_master.model.planning.plan import Assign, Plan
@@ -441,8 +442,7 @@ class Pipeline:
             without = replace(
                 now,
                 instances=now.instances - len(gone),
-                per_hour=now.per_hour
-                - sum(state.instances[view.id].offering.price for view in gone),
+                per_hour=now.per_hour - counted_per_hour(state.instances[view.id] for view in gone),
             )
             new = bought | {entry.on for entry in unit.entries if isinstance(entry.on, int)}
             return not without.refusal(len(new), sum(prices[key] for key in new))

@@ -21,6 +21,7 @@ from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Duplicate, Hold, Plan, left, pooled
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.planning.standing import Pool
+from eva_master.packing.room import may_buy_one
 from eva_master.packing.valuation.job_valuation import Reservation
 from eva_master.packing.valuation.on_demand import OnDemandPrices, by_job, can_host, value_on
 
@@ -262,7 +263,7 @@ class _Worths:
         return _buyable(offering, self._now.now_ms) and not self._is_used_up(offering)
 
     def _is_used_up(self, offering: Offering) -> bool:
-        return offering.limit is not None and self._there[offering.id] >= offering.limit
+        return not may_buy_one(offering, self._there)
 
     def groups(self) -> list[tuple[RunView, int]]:
         """One task run of each kind that may be placed, with their number, the most valuable first.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from eva_master.control.limits import held_back, units
+from eva_master.control.measure import ledger
 from eva_master.control.planning import tenants
 from eva_master.control.rounds.shared_limits import NOTHING_SHARED, SharedLimitsStage
 from eva_master.control.state.records import Records
@@ -107,7 +108,7 @@ class TenantLimits:
         spent = {
             tenant: budget
             for tenant, budget in self._budgets.items()
-            if tenants.spent_this_month(self._state, tenant, now) >= budget
+            if ledger.month_of_tenant(self._state, tenant, now) >= budget
         }
         if not spent:
             return plan

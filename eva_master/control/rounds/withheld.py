@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from eva_master.control.context import Context
 from eva_master.control.limits import Usage, units
 from eva_master.control.planning.allowance import allowance
+from eva_master.model.accounting.per_hour import counted_per_hour
 from eva_master.model.fleet.partitions import Partition
 from eva_master.model.ids import InstanceId, JobId, Millis
 from eva_master.model.planning.plan import Assign, Plan
@@ -83,7 +84,7 @@ def withheld(
     allowed = replace(
         allowance(context.state, context.state.partition_tally.totals(), partition, context.now),
         instances=len(ours),
-        per_hour=sum(instance.offering.price for instance in ours),
+        per_hour=counted_per_hour(ours),
     )
     prices: dict[InstanceId | int, int] = {view.id: view.offering.price for view in whole.instances}
     prices.update((launch.key, launch.offering.price) for launch in plan.launches)

@@ -16,6 +16,7 @@ from eva_master.model.planning.plan import Assign, NewInstance
 from eva_master.model.planning.reasons import Where
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.interference.throughput import Ints
+from eva_master.packing.room import may_buy_one
 from eva_master.packing.valuation.reservation_price import cheapest_first, reservation
 from eva_master.packing.valuation.task_classes import PricedShape, SnapshotShapes
 from eva_master.packing.valuation.vectors import vector
@@ -140,11 +141,7 @@ class OpenInstances:
 
     def on_sale(self) -> tuple[Offering, ...]:
         """Offerings of which one more instance can be bought or is vacant; cheapest first."""
-        bought = [
-            offering
-            for offering in self.prices.on_sale
-            if offering.limit is None or self._used[offering.id] < offering.limit
-        ]
+        bought = [offering for offering in self.prices.on_sale if may_buy_one(offering, self._used)]
         ids = {offering.id for offering in bought}
         spare = {
             self.offerings[row].id: self.offerings[row]

@@ -17,6 +17,9 @@ from eva_master.model.resources import NOTHING, Resources
 from eva_master.packing.deadlines.sparing import would_be_late
 from eva_master.packing.precedence import precedence
 from eva_master.packing.preempting import Makeroom, Member, Room, Victim
+from eva_master.packing.room import more_of, need_on, room_beside, room_left, with_lower_limits
+from eva_master.packing.valuation.job_valuation import JobValuation
+from eva_master.packing.valuation.migration_cost import stop_cost
 from eva_master.packing.valuation.reservation_price import Demand, hosts
 
 NEVER_MS = 10**15
@@ -75,20 +78,23 @@ class Rooms:
             for name, offering in self._offerings.items()
         }
         self._unlimited = [offering for offering in snapshot.catalog if endless(offering, now)]
+        offerings = {name: view.offering for name, view in self._live.items()}
+        self._free = room_left(offerings, snapshot.runs)
         self._residents: defaultdict[InstanceId, list[RunView]] = defaultdict(list)
         for run in snapshot.runs:
             if run.instance in self._live:
                 assert run.instance is not None
                 self._residents[run.instance].append(run)
         self._slots = {
-            offering.id: max(0, offering.limit - used[offering.id])
+            offering.id: max(0, more)
             for offering in snapshot.catalog
-            if offering.limit is not None and offering.available(now)
+            if (more := more_of(offering, used)) is not None and offering.available(now)
         }
         self._rooms = [
-            _Room(view.offering, self._free(view), view.id)
+            _Room(view.offering, self._free[view.id], view.id)
             for view in sorted(self._live.values(), key=lambda view: view.id)
         ]
+        self._valuation = JobValuation(snapshot.catalog, snapshot.standalone)
         self._hosting: dict[Demand, frozenset[OfferingId]] = {}
 
     # -- waiting task runs -----------------------------------------------------------------------
@@ -180,17 +186,9 @@ class Rooms:
             offering = self._offerings[name]
             if number and hosts(offering, run.task.demand):
                 slots[name] -= 1
-                need = run.task.demand_on(offering.type.family)
-                assert need is not None
-                rooms.append(_Room(offering, offering.type.capacity - need))
+                rooms.append(_Room(offering, room_beside(offering, need_on(run.task, offering))))
                 return True
         return self._endless(run.task.demand)
-
-    def _free(self, view: InstanceView) -> Resources:
-        used = NOTHING
-        for run in self._residents[view.id]:
-            used = used + (run.task.demand_on(view.offering.type.family) or NOTHING)
-        return view.offering.type.capacity - used
 
     def _endless(self, demand: Demand) -> bool:
         return any(hosts(offering, demand) for offering in self._unlimited)
@@ -221,7 +219,7 @@ class Rooms:
         victims = self._victims(level[0].job, preemption)
         if not victims:
             return [], steps
-        free: dict[Room, Resources] = {view.id: self._free(view) for view in self._live.values()}
+        free = dict[Room, Resources](self._free.items())
         sizes: dict[Room, Offering] = {view.id: view.offering for view in self._live.values()}
         most = max(len(unit.runs) for unit in level)
         for name, number in self._slots.items():
@@ -260,7 +258,6 @@ class Rooms:
     def _victims(self, first: JobView, preemption: Preemption) -> list[Victim]:
         """Gangs that come after a job and lack a member's place, and running jobs less urgent."""
         victims = []
-        prices: dict[Demand, int] = {}
         comers = [self._runs[name] for name in first.runs]
         for job in self._snapshot.jobs:
             if precedence(job) <= precedence(first):
@@ -277,7 +274,7 @@ class Rooms:
                 if all(
                     run.running and not run.pinned and run.instance in self._live for run in group
                 ):
-                    victims.append(self._victim(job, group, prices))
+                    victims.append(self._victim(job, group))
         return victims
 
     def _gathers(self, runs: Sequence[RunView]) -> bool:
@@ -286,17 +283,8 @@ class Rooms:
             return False
         return len({run.instance in self._live for run in runs}) > 1
 
-    def _victim(self, job: JobView, group: Sequence[RunView], prices: dict[Demand, int]) -> Victim:
-        cost = 0
-        for run in group:
-            assert run.instance is not None
-            demand = run.task.demand
-            if demand not in prices:
-                could = (
-                    offering.price for offering in self._snapshot.catalog if hosts(offering, demand)
-                )
-                prices[demand] = min(could, default=self._live[run.instance].offering.price)
-            cost += prices[demand] * job.delays.change_ms
+    def _victim(self, job: JobView, group: Sequence[RunView]) -> Victim:
+        cost = stop_cost(job, group, self._valuation)
         names = tuple(run.id for run in group)
         return Victim(job.id, names, job.priority, cost, self._frees(group))
 
@@ -356,7 +344,7 @@ class Rooms:
             took = run.task.demand_on(family) or NOTHING
             rest_ms = left_ms(run, self._snapshot.now_ms)
             (predicted if rest_ms is not None else unknown).append((rest_ms or 0, took))
-        free = self._free(view)
+        free = self._free[view.id]
         soonest = _freed(need, free, [*unknown, *predicted])
         return soonest, _freed(need, free, predicted)
 
@@ -428,10 +416,5 @@ def without(
             if run.id not in gone
         ),
         instances=tuple(view for view in seen.instances if view.id not in instances),
-        catalog=tuple(
-            replace(offering, limit=max(0, offering.limit - lower[offering.id]))
-            if offering.limit is not None and lower[offering.id]
-            else offering
-            for offering in seen.catalog
-        ),
+        catalog=with_lower_limits(seen.catalog, lower),
     )

@@ -21,6 +21,7 @@ from eva_master.packing.greedy.backfill import backfill
 from eva_master.packing.interference.throughput import Ints
 from eva_master.packing.precedence import precedence
 from eva_master.packing.problem import Problem, TaskSet
+from eva_master.packing.room import more_of
 
 Host = InstanceId | int
 """A live instance, or a new one by its key."""
@@ -180,13 +181,11 @@ def supply(problem: Problem, staying: Mapping[InstanceId, TaskSet]) -> dict[Offe
         counter[offering_id] += 1
     available: dict[OfferingId, int | None] = {}
     for name, offering in problem.by_id.items():
-        reusable, limit = live[name], offering.limit
+        reusable, more = live[name], more_of(offering, kept)
         if not problem.buyable(name):
             available[name] = reusable
-        elif limit is None:
-            available[name] = None
         else:
-            available[name] = max(limit - kept[name], reusable)
+            available[name] = None if more is None else max(more, reusable)
     return available
 
 

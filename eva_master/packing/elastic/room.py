@@ -10,7 +10,8 @@ from eva_master.model.ids import Family, InstanceId
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import RunView, Snapshot
-from eva_master.model.resources import NOTHING, Resources
+from eva_master.model.resources import Resources
+from eva_master.packing.room import more_of, room_left
 from eva_master.packing.valuation.job_valuation import Rates, pace_of
 
 _MANY = 10**6
@@ -66,11 +67,13 @@ def most_now(snapshot: Snapshot, job: JobView) -> int:
     task = member_of(snapshot, job).task
     used = Counter(view.offering.id for view in snapshot.instances)
     on_sale = [
-        (offering, None if offering.limit is None else max(0, offering.limit - used[offering.id]))
+        (offering, more_of(offering, used))
         for offering in snapshot.catalog
         if offering.available(snapshot.now_ms)
     ]
-    total = sum(_of(offering, task, number) for offering, number in on_sale)
+    total = sum(
+        _of(offering, task, None if more is None else max(0, more)) for offering, more in on_sale
+    )
     total += sum(fitting(task, offering, free) for _, offering, free in rooms(snapshot))
     placed = sum(run.job == job.id and run.instance is not None for run in snapshot.runs)
     return _within(job, total + placed)
@@ -78,14 +81,10 @@ def most_now(snapshot: Snapshot, job: JobView) -> int:
 
 def rooms(snapshot: Snapshot) -> Iterator[tuple[InstanceId, Offering, Resources]]:
     """Free room on each live instance."""
-    used: dict[InstanceId, Resources] = {view.id: NOTHING for view in snapshot.instances}
-    families = {view.id: view.offering.type.family for view in snapshot.instances}
-    for run in snapshot.runs:
-        if run.instance is not None and run.instance in used:
-            took = run.task.demand_on(families[run.instance]) or NOTHING
-            used[run.instance] = used[run.instance] + took
-    for view in snapshot.instances:
-        yield view.id, view.offering, view.offering.type.capacity - used[view.id]
+    offerings = {view.id: view.offering for view in snapshot.instances}
+    free = room_left(offerings, snapshot.runs)
+    for name, offering in offerings.items():
+        yield name, offering, free[name]
 
 
 def fitting(task: TaskSpec, offering: Offering, free: Resources) -> int:

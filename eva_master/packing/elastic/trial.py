@@ -23,6 +23,7 @@ from eva_master.packing.local_search.configuration_cost import beside_others, ev
 from eva_master.packing.local_search.cost_model import MoveCosts, Terms
 from eva_master.packing.local_search.load_cache import LoadCache
 from eva_master.packing.problem import Problem
+from eva_master.packing.room import need_on, room_beside
 from eva_master.packing.valuation.job_valuation import JobValuation
 
 _ENDS_MS = 1_000
@@ -203,7 +204,7 @@ class Trial:
         for name, host in self.places.items():
             offering = bought[host] if isinstance(host, int) else live[host]
             offerings[host] = offering
-            took = runs[name].task.demand_on(offering.type.family) or NOTHING
+            took = need_on(runs[name].task, offering)
             used[host] = used.get(host, NOTHING) + took
         slower = self._slower(job, [offerings[host] for host in own])
         held = set(self.places.values())
@@ -212,7 +213,7 @@ class Trial:
             offering = offerings[host]
             if host not in held and offering.type.family in slower:
                 continue
-            free = offering.type.capacity - used[host]
+            free = room_beside(offering, used[host])
             seats += [host] * min(fitting(task, offering, free), _most(job))
         return seats
 

@@ -10,6 +10,7 @@ from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.ids import Family, InstanceId
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.resources import NOTHING, Resources
+from eva_master.packing.room import more_of
 from eva_master.packing.valuation.reservation_price import Demand
 
 _FEW = 256
@@ -118,9 +119,9 @@ def fleet_of(snapshot: Snapshot) -> Fleet:
             machine = view.offering.type
             machines.setdefault(machine.family, Counter())[machine.capacity] += 1
     for offering in snapshot.catalog:
-        if offering.limit is None or offering.purchase is Purchase.OWNED:
+        more = more_of(offering, live_count)
+        if more is None or offering.purchase is Purchase.OWNED:
             continue
-        more = offering.limit - live_count[offering.id]
         if more > 0 and offering.available(snapshot.now_ms):
             machine = offering.type
             machines.setdefault(machine.family, Counter())[machine.capacity] += more

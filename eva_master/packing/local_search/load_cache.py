@@ -15,6 +15,7 @@ from eva_master.packing.interference.incremental import changes
 from eva_master.packing.interference.throughput import UNPROFILED
 from eva_master.packing.local_search.cost_model import Terms
 from eva_master.packing.problem import Problem
+from eva_master.packing.room import may_buy_one
 from eva_master.packing.round_work import Work, WorkBudget
 from eva_master.packing.valuation.migration_cost import launch_cost
 from eva_master.packing.valuation.task_classes import UNKNOWN, TaskClass
@@ -416,6 +417,5 @@ def _on_sale(problem: Problem) -> frozenset[OfferingId]:
     return frozenset(
         offering.id
         for offering in problem.offerings
-        if problem.buyable(offering.id)
-        and (offering.limit is None or live[offering.id] < offering.limit)
+        if problem.buyable(offering.id) and may_buy_one(offering, live)
     )

@@ -14,6 +14,7 @@ from eva_master.packing.local_search.cost_model import MoveCosts, gang_loss
 from eva_master.packing.local_search.gang_progress import GangProgress
 from eva_master.packing.local_search.load_cache import NEVER, Load, LoadCache
 from eva_master.packing.problem import Problem
+from eva_master.packing.room import more_of
 from eva_master.packing.round_work import Work
 
 GangMembers = dict[tuple[int, int], int]
@@ -592,7 +593,7 @@ def _limits(problem: Problem, cache: LoadCache) -> dict[int, int]:
     """
     live = Counter(instance.offering.id for instance in problem.snapshot.instances)
     return {
-        number: max(0, offering.limit - live[offering.id])
+        number: max(0, more)
         for number, offering in enumerate(cache.offerings)
-        if offering.limit is not None
+        if (more := more_of(offering, live)) is not None
     }

@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from eva_master.model.catalog import Catalog, Offering, tally
-from eva_master.model.ids import InstanceId, OfferingId
+from eva_master.model.catalog import Offering, tally
+from eva_master.model.ids import InstanceId
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Duplicate, Plan, PlanEntry
 from eva_master.model.planning.reasons import Reasons
 from eva_master.model.planning.snapshot import InstanceView, Snapshot
 from eva_master.model.planning.standing import Line, Pool
+from eva_master.packing.room import with_lower_limits
 
 _Members = tuple[InstanceId | int, ...]
 _NONE = Reasons()
@@ -42,21 +43,11 @@ def part(
     names = {job.id for job in jobs}
     return replace(
         snapshot,
-        catalog=lessened(tuple(filter(sells, snapshot.catalog)), elsewhere),
+        catalog=with_lower_limits(tuple(filter(sells, snapshot.catalog)), elsewhere),
         jobs=jobs,
         runs=tuple(run for run in snapshot.runs if run.job in names),
         instances=tuple(instances),
         draining=tuple(filter(belongs, snapshot.draining)),
-    )
-
-
-def lessened(catalog: Catalog, taken: Counter[OfferingId]) -> Catalog:
-    """A catalog with limits lower by the instances that others have taken."""
-    return tuple(
-        offering
-        if offering.limit is None or not taken[offering.id]
-        else replace(offering, limit=max(0, offering.limit - taken[offering.id]))
-        for offering in catalog
     )
 
 
@@ -83,7 +74,11 @@ def divide(
 def without_launched(snapshot: Snapshot, plan: Plan) -> Snapshot:
     """A snapshot of which another part's plan buys some: the limits are lower by as many."""
     bought = Counter(launch.offering.id for launch in plan.launches)
-    return replace(snapshot, catalog=lessened(snapshot.catalog, bought)) if bought else snapshot
+    return (
+        replace(snapshot, catalog=with_lower_limits(snapshot.catalog, bought))
+        if bought
+        else snapshot
+    )
 
 
 def merge(plans: Iterable[Plan]) -> Plan:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -12,7 +13,8 @@ from eva_master.model.job import JobKind
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
 from eva_master.model.planning.standing import full_name
-from eva_master.model.resources import NOTHING, Resources
+from eva_master.model.resources import Resources
+from eva_master.packing.room import more_of, need_on, room_beside, room_left
 from eva_master.packing.valuation.reservation_price import hosts
 
 Rank = tuple[int, int]
@@ -375,8 +377,7 @@ class Seating:
         self, unit: Unit, run: RunView, offering: Offering, member: InstanceId | None = None
     ) -> None:
         """Note what a run leaves of an instance that it is the first on."""
-        need = run.task.demand_on(offering.type.family) or NOTHING
-        room = _Room(offering, offering.type.capacity - need, member)
+        room = _Room(offering, room_beside(offering, need_on(run.task, offering)), member)
         self._left.rooms[unit.part.name].append(room)
 
 
@@ -388,23 +389,13 @@ def _yields(member: Member, unit: Unit) -> bool:
 
 
 def _slots(seen: Snapshot) -> dict[OfferingId, int]:
-    limits = {
-        offering.id: offering.limit for offering in seen.catalog if offering.limit is not None
-    }
-    slots = dict(limits)
-    for view in seen.instances if slots else ():
-        if view.offering.id in slots:
-            slots[view.offering.id] -= 1
-    return {name: max(0, number) for name, number in slots.items()}
+    used = Counter(view.offering.id for view in seen.instances)
+    slots = {offering.id: more_of(offering, used) for offering in seen.catalog}
+    return {name: max(0, more) for name, more in slots.items() if more is not None}
 
 
 def _rooms(seen: Snapshot) -> list[_Room]:
     """Room on instances outside pools."""
-    free = {view.id: view.offering.type.capacity for view in seen.instances if not view.pool}
-    offerings = {view.id: view.offering for view in seen.instances}
-    for run in seen.runs:
-        if run.instance in free:
-            assert run.instance is not None
-            need = run.task.demand_on(offerings[run.instance].type.family) or NOTHING
-            free[run.instance] = free[run.instance] - need
+    offerings = {view.id: view.offering for view in seen.instances if not view.pool}
+    free = room_left(offerings, seen.runs)
     return [_Room(offerings[name], room) for name, room in free.items()]

@@ -21,6 +21,7 @@ from eva_master.model.values import replace
 from eva_master.packing.claims.asking import ask
 from eva_master.packing.parts.partition import divide, merge, without_launched
 from eva_master.packing.parts.spare_nodes import spare_nodes, taken, without_members
+from eva_master.packing.room import room_beside
 from eva_master.ports import Planned, Policy
 
 _VERSION = 1
@@ -403,7 +404,7 @@ class _LendableViews:
         visiting = [run.task for run in residents if run.id in guests and not run.long]
         staying = [run.task for run in residents if run.id not in guests or run.long]
         own = _needed(staying, kind.family)
-        free = kind.capacity - own
+        free = room_beside(view.offering, own)
         if visiting:
             free = free - _needed(visiting, kind.family)
         free, own = amounts.setdefault(free, free), amounts.setdefault(own, own)

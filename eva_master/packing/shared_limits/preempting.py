@@ -15,6 +15,8 @@ from eva_master.packing.deadlines.sparing import would_be_late
 from eva_master.packing.shared_limits.limit import Limit, LimitKind, Waiting
 from eva_master.packing.shared_limits.queue import SharedQueue
 from eva_master.packing.shared_limits.seating import Seating
+from eva_master.packing.valuation.job_valuation import JobValuation
+from eva_master.packing.valuation.migration_cost import stop_cost
 
 _MOST_UNITS = 16
 """For so many units others are suspended in one round, the most urgent first."""
@@ -53,6 +55,7 @@ class VictimSearch:
         vacating: Collection[InstanceId],
     ) -> None:
         self._queue, self._partition, self._now = queue, partition, snapshot.now_ms
+        self._valuation = JobValuation(snapshot.catalog, snapshot.standalone)
         self._jobs = {job.id: job for job in snapshot.jobs}
         self._runs = {run.id: run for run in snapshot.runs}
         self._on: defaultdict[InstanceId, list[RunView]] = defaultdict(list)
@@ -123,7 +126,8 @@ class VictimSearch:
     def _price(self, view: InstanceView, unit: Waiting) -> tuple[int, int, int] | None:
         """The highest priority, cost and number of those who would stop; `None` if they may not."""
         runs = [self._runs[name] for name in self._with_mates(view)]
-        cost = priority = 0
+        groups: defaultdict[JobId, list[RunView]] = defaultdict(list)
+        priority = 0
         for run in runs:
             job = self._jobs[run.job]
             if job.priority >= unit.job.priority or not run.running or run.pinned:
@@ -131,7 +135,10 @@ class VictimSearch:
             if would_be_late(job, unit.runs, self._now):
                 return None
             priority = max(priority, job.priority)
-            cost += view.offering.price * job.delays.change_ms
+            groups[job.id].append(run)
+        cost = sum(
+            stop_cost(self._jobs[name], group, self._valuation) for name, group in groups.items()
+        )
         return priority, cost, len(runs)
 
     def _with_mates(self, view: InstanceView) -> set[RunId]:

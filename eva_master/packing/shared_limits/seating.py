@@ -11,6 +11,7 @@ from eva_master.model.ids import Family, InstanceId, OfferingId
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.resources import Resources
 from eva_master.packing.quotas import Share, gpu_needs
+from eva_master.packing.room import more_of, need_on, room_beside
 from eva_master.packing.shared_limits.limit import (
     ALL_INSTANCES,
     NO_OFFERING,
@@ -67,9 +68,10 @@ class SharedRoom:
         self.most: dict[Limit, int] = {}
         self._limits: defaultdict[OfferingId, list[Limit]] = defaultdict(list)
         for offering in snapshot.catalog:
-            if offering.limit is not None and offering.purchase is not Purchase.OWNED:
+            more = more_of(offering, used)
+            if more is not None and offering.purchase is not Purchase.OWNED:
                 limit = Limit(LimitKind.OFFERING, offering.id)
-                self._add(limit, offering.limit - used[offering.id], offering.limit)
+                self._add(limit, more, offering.limit or 0)
                 self._limits[offering.id].append(limit)
         for refusal in shared.refusals:
             limit = Limit(LimitKind.CLOUD, min(refusal.offerings))
@@ -286,9 +288,8 @@ class _Trial:
                 self.lacking.update(short)
             elif self._allowed(offering) and self._admitted(run, offering):
                 self._take(offering, limits)
-                need = run.task.demand_on(offering.type.family)
-                assert need is not None
-                self._bins.append((offering, offering.type.capacity - need))
+                room = room_beside(offering, need_on(run.task, offering))
+                self._bins.append((offering, room))
                 self._count(run, offering)
                 return True
         return False

@@ -7,9 +7,14 @@ its place: on an instance that pays for itself no share is larger.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import Exact
+from eva_master.model.job import JobKind
 from eva_master.model.planning.job_view import JobView
+from eva_master.model.planning.snapshot import RunView
+from eva_master.packing.valuation.job_valuation import JobValuation
 
 
 def share(price: int, own: int, everyone: int) -> int:
@@ -48,6 +53,20 @@ def expected_migration_cost(job: JobView, price: int, source: int | None = None)
         source: Its share of the instance that it leaves, if that was worked out.
     """
     return migration_cost(job, price if source is None else source, price)
+
+
+def stop_cost(job: JobView, runs: Sequence[RunView], valuation: JobValuation) -> Exact:
+    """Cost of suspending task runs of a job, which start again elsewhere later.
+
+    Args:
+        job: Their job.
+        runs: All members of a gang, or one task run.
+        valuation: Source of reservation prices.
+    """
+    gang = job.spec.kind is JobKind.GANG
+    tasks = [run.task for run in runs]
+    reserved = valuation.of_tasks(tasks, gang=gang, split=job.spec.training.split_batch)
+    return Exact(sum(expected_migration_cost(job, each.price) for each in reserved))
 
 
 def launch_cost(offering: Offering) -> Exact:

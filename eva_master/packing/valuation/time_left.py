@@ -16,6 +16,7 @@ from eva_master.model.planning.estimate import Estimate
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.values import replace
+from eva_master.packing.room import may_buy_one
 
 
 def by_now(snapshot: Snapshot) -> Snapshot:
@@ -106,8 +107,7 @@ def _on_sale(snapshot: Snapshot) -> Catalog:
     launched = Counter(view.offering.id for view in snapshot.instances)
 
     def sells(offering: Offering) -> bool:
-        limited = offering.limit is not None and launched[offering.id] >= offering.limit
         owned = offering.purchase is Purchase.OWNED
-        return not (owned or limited) and offering.available(snapshot.now_ms)
+        return not owned and may_buy_one(offering, launched) and offering.available(snapshot.now_ms)
 
     return tuple(filter(sells, snapshot.catalog))

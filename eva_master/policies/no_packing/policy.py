@@ -17,6 +17,7 @@ from eva_master.packing.between_places import between_places
 from eva_master.packing.configuration.unplaced_reason import why_unplaced
 from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.precedence import precedence
+from eva_master.packing.room import may_buy_one
 from eva_master.packing.valuation.gang_pace import Part
 from eva_master.packing.valuation.job_valuation import gang_parts
 from eva_master.packing.valuation.reservation_price import (
@@ -195,7 +196,7 @@ class _Market:
 
     def _buyable(self, offering: Offering) -> bool:
         """Whether one more of an offering can be bought."""
-        within = offering.limit is None or self._used[offering.id] < offering.limit
+        within = may_buy_one(offering, self._used)
         return within and purchasable(offering, self._snapshot.now_ms)
 
     def _hold(self, group: list[RunView], stuck: RunView) -> list[PlanEntry]:

@@ -18,6 +18,7 @@ from eva_master.adapters.rpc.server.shown.run_times import contradicted_of, esti
 from eva_master.adapters.rpc.server.shown.shared_limits import shared_limit
 from eva_master.adapters.rpc.tenant_payments import payments_of, worth_of
 from eva_master.adapters.text.moments import date_of
+from eva_master.model.accounting.per_hour import billed_per_hour
 from eva_master.model.accounting.tenants import TenantRules
 from eva_master.model.accounting.totals import TenantTotals
 from eva_master.model.catalog import Purchase
@@ -350,8 +351,7 @@ def cluster(
 
 def price_per_hour(model: ReadModel) -> int:
     """Micro-dollars per hour of the instances that are billed at this moment."""
-    live = model.live.values()
-    return sum(record.offering.price for record in live if record.up_ms is not None)
+    return billed_per_hour(model.live.values())
 
 
 def no_packing_price_per_hour(model: ReadModel) -> int:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 
 from eva_master.adapters.rpc.bounded import bounded_pb as pb
 from eva_master.adapters.rpc.server import views
+from eva_master.model.accounting.per_hour import billed_per_hour
 from eva_master.model.accounting.totals import PartitionTotals
 from eva_master.model.fleet.partitions import UNDIVIDED, Partition
 from eva_master.model.ids import Millis, micro_usd
+from eva_master.model.records import Instance
 from eva_master.model.users import Role, UserToken
 from eva_master.ports.reading import ReadModel
 
@@ -26,12 +28,9 @@ def response(model: ReadModel, who: UserToken, now: Millis) -> pb.PartitionsResp
     """
     totals, partitions = model.of_partitions(now), model.partitions
     declared = {partition.name: partition for partition in partitions.all}
-    instances: Counter[str] = Counter()
-    prices: Counter[str] = Counter()
+    instances: defaultdict[str, list[Instance]] = defaultdict(list)
     for live in model.live.values():
-        home = partitions.home(live.partition).name
-        instances[home] += 1
-        prices[home] += live.offering.price if live.up_ms is not None else 0
+        instances[partitions.home(live.partition).name].append(live)
     charged = idle = 0
     messages = []
     for name in [*declared, *sorted(totals.keys() - declared.keys())]:
@@ -43,8 +42,8 @@ def response(model: ReadModel, who: UserToken, now: Millis) -> pb.PartitionsResp
             former=name not in declared,
             jobs=sums.jobs,
             tasks=sums.tasks,
-            instances=instances[name],
-            price_micro_usd_per_hour=prices[name],
+            instances=len(instances[name]),
+            price_micro_usd_per_hour=billed_per_hour(instances[name]),
             cost_micro_usd=micro_usd(charged) - before[0],
             idle_micro_usd=micro_usd(idle) - before[1],
             month_micro_usd=micro_usd(sums.month_charged),

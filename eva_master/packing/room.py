@@ -1,0 +1,90 @@
+"""Room left on instances, instances left of an offering, and places after a plan.
+
+Only this module works these figures out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+from eva_master.model.catalog import Catalog, Offering
+from eva_master.model.ids import InstanceId, OfferingId, RunId
+from eva_master.model.job import TaskSpec
+from eva_master.model.planning.plan import Assign, Plan, Suspend
+from eva_master.model.planning.snapshot import RunView, Snapshot
+from eva_master.model.resources import NOTHING, Resources
+from eva_master.model.values import replace
+
+Place = InstanceId | int
+"""An instance, or the key of one that a plan launches."""
+_Name = TypeVar("_Name", bound=Place)
+
+
+def need_on(task: TaskSpec, offering: Offering) -> Resources:
+    """Resources that a task takes of an instance; nothing if it cannot run there."""
+    return task.demand_on(offering.type.family) or NOTHING
+
+
+def room_beside(offering: Offering, taken: Resources) -> Resources:
+    """Room on an instance beside what is taken; negative amounts where that is too much."""
+    return offering.type.capacity - taken
+
+
+def room_left(
+    offerings: Mapping[_Name, Offering],
+    runs: Iterable[RunView],
+    places: Mapping[RunId, Place | None] | None = None,
+) -> dict[_Name, Resources]:
+    """Room on each of some instances beside the task runs on them.
+
+    Args:
+        offerings: The instances.
+        runs: Task runs; those elsewhere take no room.
+        places: Where each run is; `None` for where it is now.
+    """
+    rooms = {name: offering.type.capacity for name, offering in offerings.items()}
+    for run in runs:
+        place = run.instance if places is None else places[run.id]
+        if place in rooms:
+            rooms[place] = rooms[place] - need_on(run.task, offerings[place])
+    return rooms
+
+
+def places_after(snapshot: Snapshot, plan: Plan) -> dict[RunId, Place | None]:
+    """Where each task run is once a plan is carried out; `None` without a place."""
+    places: dict[RunId, Place | None] = {run.id: run.instance for run in snapshot.runs}
+    for entry in plan.entries:
+        if isinstance(entry, Assign):
+            places[entry.run] = entry.on
+        elif isinstance(entry, Suspend):
+            places[entry.run] = None
+    return places
+
+
+def more_of(offering: Offering, used: Mapping[OfferingId, int]) -> int | None:
+    """How many more instances of an offering its limit allows; `None` without a limit.
+
+    Negative if there are more than the limit, which may have been lowered.
+
+    Args:
+        offering: The offering.
+        used: Number of instances by offering.
+    """
+    return None if offering.limit is None else offering.limit - used.get(offering.id, 0)
+
+
+def may_buy_one(offering: Offering, used: Mapping[OfferingId, int]) -> bool:
+    """Whether the limit of an offering allows one more instance; see `more_of`."""
+    more = more_of(offering, used)
+    return more is None or more > 0
+
+
+def with_lower_limits(catalog: Catalog, taken: Mapping[OfferingId, int]) -> Catalog:
+    """A catalog with limits lower by instances that are taken from it."""
+    return tuple(
+        replace(offering, limit=max(0, more))
+        if taken.get(offering.id) and (more := more_of(offering, taken)) is not None
+        else offering
+        for offering in catalog
+    )
