@@ -35,7 +35,7 @@ from eva_lab.simulator.scenario.journal_replay import Past
 from eva_lab.simulator.scenario.script import PastScript, Task, TraceScript, work_of
 from eva_lab.simulator.scenario.submission import work_ms
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
-from eva_master.control.deadlines.refusing import refusal
+from eva_master.control.features.deadlines.refusing import refusal
 from eva_master.control.measure.partition_sums import of_partitions
 from eva_master.control.planning import tenants
 from eva_master.control.settings import NEVER_MS, Settings

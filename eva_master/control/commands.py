@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from eva_master.control import limits, waiting
 from eva_master.control.context import Context
-from eva_master.control.deadlines import refusing
-from eva_master.control.forks import forking
+from eva_master.control.features.deadlines import refusing
+from eva_master.control.features.forks import forking
 from eva_master.control.planning import arriving, lasting_limits, partitioning, tenancy_room
 from eva_master.control.stopping import grace
 from eva_master.model.actions import Reply

@@ -13,21 +13,22 @@ from collections.abc import Collection, Sequence
 from eva_master.control import failures, gangs, suspending, waiting
 from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
-from eva_master.control.deadlines import following, standstill
-from eva_master.control.elastic import resizing
-from eva_master.control.emptied import keeping
 from eva_master.control.failing import arrays
 from eva_master.control.features.arrays.memory import ArrayMemory
+from eva_master.control.features.deadlines import following
+from eva_master.control.features.elastic import resizing
+from eva_master.control.features.emptied import keeping
+from eva_master.control.features.forks import epochs
 from eva_master.control.features.gangs.memory import GangMemory
-from eva_master.control.features.lines.memory import LineMemory
+from eva_master.control.features.replicas import outputs, settling
+from eva_master.control.features.standstill import running_times
 from eva_master.control.features.standstill.memory import StandstillMemory
-from eva_master.control.features.supply.memory import SupplyMemory
-from eva_master.control.forks import epochs
+from eva_master.control.lines.memory import LineMemory
 from eva_master.control.measure import learn
 from eva_master.control.planning import arriving
-from eva_master.control.replicas import outputs, settling
 from eva_master.control.stopping import grace
 from eva_master.control.supply import availability, nodes
+from eva_master.control.supply.memory import SupplyMemory
 from eva_master.model.actions import SyncWorker
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.records import (
@@ -193,7 +194,7 @@ def _succeed(context: Context, job: Job) -> None:
 
 
 def _check_duration(context: Context, job: Job) -> None:
-    if job.state is not JobState.ENDING and standstill.outlasted(context, job):
+    if job.state is not JobState.ENDING and running_times.outlasted(context, job):
         ending = job.to(JobState.ENDING, context.now)
         limit_ms = job.spec.failing.max_duration_ms or 0
         reason = f"ran for longer than its max_duration of {limit_ms / 1000:g} s"

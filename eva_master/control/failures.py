@@ -9,7 +9,7 @@ from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
 from eva_master.control.failing import arrays, exit_rules
 from eva_master.control.features.failures.memory import FailureMemory
-from eva_master.control.replicas import settling
+from eva_master.control.features.replicas import settling
 from eva_master.control.supply import availability
 from eva_master.model import states
 from eva_master.model.events import RunReport

@@ -9,20 +9,22 @@ from __future__ import annotations
 
 from eva_master.control import failures
 from eva_master.control.context import Context
-from eva_master.control.deadlines import standstill
-from eva_master.control.features.lines.memory import LineMemory
+from eva_master.control.features.deadlines import following
+from eva_master.control.features.forks import copies, epochs
 from eva_master.control.features.measuring.memory import MeasuringMemory
+from eva_master.control.features.replicas import settling
 from eva_master.control.features.shared_limits.memory import SharedLimitsMemory
-from eva_master.control.features.supply.memory import SupplyMemory
-from eva_master.control.forks import copies, epochs
+from eva_master.control.features.standstill import running_times
 from eva_master.control.half_placed import giving_up
+from eva_master.control.lines.memory import LineMemory
 from eva_master.control.measure import learn, ledger, memory, remaining, stored
 from eva_master.control.measure.throughput import tells_more
-from eva_master.control.replicas import settling
 from eva_master.control.stopping import grace
 from eva_master.control.supply import availability, departures, nodes, spot
+from eva_master.control.supply.memory import SupplyMemory
 from eva_master.model.catalog import Purchase
 from eva_master.model.events import (
+    ClocksMoved,
     CloudListed,
     InstanceGone,
     InstanceUp,
@@ -112,6 +114,13 @@ def quoted(context: Context, event: Quoted) -> None:
         if spot and price != instance.offering.price:
             context.put_instance(instance.at_price(price, context.now))
     context.state.set_prices(prices)
+
+
+def clocks_moved(context: Context, event: ClocksMoved) -> None:
+    """The wall clock was set, or this machine has slept."""
+    if event.wall is not context.state.wall:
+        following.follow_wall_clock(context, event.wall)
+    running_times.slept(context, event.slept_ms)
 
 
 def closing_down(context: Context) -> None:
@@ -270,7 +279,7 @@ def _take(context: Context, instance: InstanceId, report: RunReport) -> None:
     run = context.state.runs.get(report.run)
     ours = run is not None and run.attempt == report.attempt and run.instance == instance
     if run is not None and ours:
-        run = standstill.follow(context, run, report)
+        run = running_times.follow(context, run, report)
     if report.phase is Phase.EXITED:
         if run is not None and ours and run.state in HOLDING:
             _exited(context, _noted(context, run, report), report)

@@ -8,26 +8,25 @@ from typing import assert_never
 from eva_master.control import commands, converge, gangs, handlers, suspending
 from eva_master.control.alarms import Alarm, Wake
 from eva_master.control.context import Context
-from eva_master.control.deadlines import standstill
-from eva_master.control.emptied import keeping, withdrawing
-from eva_master.control.features.between_rounds.memory import RoundMemory
+from eva_master.control.features.emptied import keeping, withdrawing
 from eva_master.control.features.emptied.memory import EmptiedMemory
+from eva_master.control.features.forks import epochs
 from eva_master.control.features.installed import features
-from eva_master.control.features.lines.memory import LineMemory
 from eva_master.control.features.measuring.memory import MeasuringMemory
+from eva_master.control.features.pools import filling
+from eva_master.control.features.replicas import outputs
 from eva_master.control.features.replicas.memory import ReplicaMemory
 from eva_master.control.features.shared_limits.memory import SharedLimitsMemory
-from eva_master.control.forks import epochs
+from eva_master.control.lines.memory import LineMemory
 from eva_master.control.measure import memory
 from eva_master.control.planning import partitioning
-from eva_master.control.pools import filling
 from eva_master.control.readside.publisher import Publisher
-from eva_master.control.replicas import outputs
 from eva_master.control.rounds.cycle import Cycle
 from eva_master.control.rounds.pipeline import Recent
 from eva_master.control.settings import NEVER_MS, Settings
 from eva_master.control.state.store import State
 from eva_master.control.supply import draining, nodes, spot
+from eva_master.control.turn.rounds import RoundMemory
 from eva_master.model.actions import Action, SyncCloud
 from eva_master.model.changes import Changes
 from eva_master.model.events import (
@@ -175,7 +174,11 @@ class Machine:
             elif (instance := waiting.take_instance()) is not None:
                 converge.converge_instance(context, instance)
                 standings.touch_instance(instance)
-            elif not (filling.fill(context) or withdrawing.look(context) or keeping.look(context)):
+            elif not (
+                filling.fill(context, converge.placed)
+                or withdrawing.look(context)
+                or keeping.look(context)
+            ):
                 return
 
     def _apply(self, event: Event) -> None:  # noqa: C901, PLR0912, PLR0915 - two lines per event type
@@ -232,7 +235,7 @@ class Machine:
             case ClosingDown():
                 handlers.closing_down(context)
             case ClocksMoved():
-                standstill.clocks_moved(context, event)
+                handlers.clocks_moved(context, event)
             case Tick():
                 pass
             case _:

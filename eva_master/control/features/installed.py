@@ -6,21 +6,21 @@ Measuring comes first: what was learned from a job that ends tells lending what 
 from __future__ import annotations
 
 from eva_master.control.features.arrays.memory import ArrayMemory
-from eva_master.control.features.between_rounds.memory import RoundMemory
 from eva_master.control.features.deadlines.memory import DeadlineMemory
 from eva_master.control.features.emptied.memory import EmptiedMemory
 from eva_master.control.features.failures.memory import FailureMemory
 from eva_master.control.features.forks.memory import ForkMemory
 from eva_master.control.features.gangs.memory import GangMemory
 from eva_master.control.features.lending.observer import LendingObserver
-from eva_master.control.features.lines.memory import LineMemory
 from eva_master.control.features.measuring.memory import MeasuringMemory
 from eva_master.control.features.replicas.memory import ReplicaMemory
 from eva_master.control.features.shared_limits.memory import SharedLimitsMemory
 from eva_master.control.features.standstill.memory import StandstillMemory
-from eva_master.control.features.supply.memory import SupplyMemory
+from eva_master.control.lines.memory import LineMemory
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
+from eva_master.control.supply.memory import SupplyMemory
+from eva_master.control.turn.rounds import RoundMemory
 from eva_master.control.turn.turn import Features
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from eva_master.control.context import Context
-from eva_master.control.deadlines.ordering import with_due
+from eva_master.control.features.deadlines.ordering import with_due
 from eva_master.control.features.shared_limits.memory import SharedLimitsMemory
 from eva_master.control.planning.snapshot_builder import snapshot
 from eva_master.control.rounds.shared_queue import current

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from eva_master.control.context import Context
-from eva_master.control.features.lines.memory import LineMemory
+from eva_master.control.lines.memory import LineMemory
 from eva_master.control.measure import remaining
 from eva_master.control.standing.standing import Standing, queue_of
 from eva_master.model.ids import JobId

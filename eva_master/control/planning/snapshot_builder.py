@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from operator import is_
 
-from eva_master.control.forks import views
-from eva_master.control.lending import worths
+from eva_master.control.features.forks import views
+from eva_master.control.features.lending import worths
 from eva_master.control.measure import attained, dags, remaining, sizes
 from eva_master.control.measure.remaining import Told
 from eva_master.control.planning import owned, scope, tenants

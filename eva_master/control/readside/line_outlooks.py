@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
+from eva_master.control.features.pools.admission import Bar, bar, gives_room
 from eva_master.control.measure import remaining
-from eva_master.control.pools.admission import Bar, bar, gives_room
 from eva_master.control.rounds.pipeline import Recent
 from eva_master.control.settings import Settings
 from eva_master.control.standing.latest_start import Ahead, Member, bound, slots_of

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from eva_master.control.deadlines.queueing import behind_others
-from eva_master.control.lending import payments
+from eva_master.control.features.deadlines.queueing import behind_others
+from eva_master.control.features.lending import payments
 from eva_master.control.measure import (
     cost_groups,
     dags,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 
-from eva_master.control.deadlines.following import at_submission
-from eva_master.control.deadlines.refusing import refusal
+from eva_master.control.features.deadlines.following import at_submission
+from eva_master.control.features.deadlines.refusing import refusal
+from eva_master.control.features.pools.admission import bar, gives_room
 from eva_master.control.measure import remaining
 from eva_master.control.planning import lasting_limits, partitioning
 from eva_master.control.planning.snapshot_builder import snapshot
 from eva_master.control.planning.validate_plan import Decision
-from eva_master.control.pools.admission import bar, gives_room
 from eva_master.control.readside import shown_tasks
 from eva_master.control.readside.model import ClusterModel
 from eva_master.control.rounds.pipeline import Asked, Pipeline, Recent

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from eva_master.control import suspending
 from eva_master.control.context import Context
-from eva_master.control.elastic import resizing
-from eva_master.control.forks import copies
+from eva_master.control.features.elastic import resizing
+from eva_master.control.features.forks import copies
+from eva_master.control.features.pools import filling
+from eva_master.control.features.replicas import settling
 from eva_master.control.measure import learn
 from eva_master.control.planning.validate_plan import Decision
-from eva_master.control.pools import filling
-from eva_master.control.replicas import settling
 from eva_master.model.catalog import on_demand_price
 from eva_master.model.ids import InstanceId
 from eva_master.model.records import Instance

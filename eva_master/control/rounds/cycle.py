@@ -8,25 +8,24 @@ from operator import is_not
 
 from eva_master.control.alarms import Alarm, Wake
 from eva_master.control.context import Context
-from eva_master.control.deadlines.hurry import hurry
-from eva_master.control.deadlines.yielding import yield_places
-from eva_master.control.emptied import keeping
-from eva_master.control.emptied.own_nodes import fill_own_nodes
-from eva_master.control.emptied.redirecting import redirect
-from eva_master.control.features.between_rounds.memory import RoundMemory
+from eva_master.control.features.deadlines.hurry import hurry
+from eva_master.control.features.deadlines.yielding import yield_places
+from eva_master.control.features.emptied import keeping
 from eva_master.control.features.emptied.memory import EmptiedMemory
-from eva_master.control.features.lines.memory import LineMemory
+from eva_master.control.features.emptied.own_nodes import fill_own_nodes
+from eva_master.control.features.emptied.redirecting import redirect
+from eva_master.control.features.lending import payments
+from eva_master.control.features.pools import filling
 from eva_master.control.features.shared_limits.memory import (
     NO_MEMORY,
     QueueMemory,
     SharedLimitsMemory,
 )
-from eva_master.control.lending import payments
+from eva_master.control.lines.memory import LineMemory
 from eva_master.control.planning import arriving
 from eva_master.control.planning.parts import events
 from eva_master.control.planning.snapshot_builder import revision, snapshot
 from eva_master.control.planning.validate_plan import Decision
-from eva_master.control.pools import filling
 from eva_master.control.rounds.adoption import adopt
 from eva_master.control.rounds.claimed_room import others_wait
 from eva_master.control.rounds.given_up import concerned
@@ -36,6 +35,7 @@ from eva_master.control.rounds.quotas import TenantLimits
 from eva_master.control.rounds.shared_queue import current
 from eva_master.control.rounds.withheld import Withheld, withheld
 from eva_master.control.supply import availability
+from eva_master.control.turn.rounds import RoundMemory
 from eva_master.model.actions import RequestPlan
 from eva_master.model.changes import Round
 from eva_master.model.events import PlanReady

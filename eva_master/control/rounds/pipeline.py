@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 
 from eva_master.control import limits
-from eva_master.control.deadlines.hurry import hurry
-from eva_master.control.deadlines.ordering import with_due
-from eva_master.control.emptied import giving_way, leftovers
+from eva_master.control.features.deadlines.hurry import hurry
+from eva_master.control.features.deadlines.ordering import with_due
+from eva_master.control.features.emptied import giving_way, leftovers
 from eva_master.control.features.emptied.memory import Comers
 from eva_master.control.features.shared_limits.memory import NO_MEMORY, QueueMemory
 from eva_master.control.limits import Unit

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from eva_master.control import suspending
 from eva_master.control.context import Context
-from eva_master.control.deadlines.ordering import with_due
+from eva_master.control.features.deadlines.ordering import with_due
 from eva_master.control.features.shared_limits.memory import SharedLimitsMemory
 from eva_master.model.fleet.partitions import Partition
 from eva_master.model.ids import InstanceId

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from eva_master.control.context import Context
-from eva_master.control.deadlines.ordering import with_due
+from eva_master.control.features.deadlines.ordering import with_due
 from eva_master.control.features.shared_limits.memory import (
     CloudRefusal,
     QueueMemory,

@@ -7,9 +7,9 @@ from itertools import islice
 
 from eva_master.control.alarms import Alarm, Wake
 from eva_master.control.context import Context
-from eva_master.control.features.lines.memory import LineMemory
-from eva_master.control.features.supply.memory import SupplyMemory
+from eva_master.control.lines.memory import LineMemory
 from eva_master.control.supply.boot_gate import BootGate
+from eva_master.control.supply.memory import SupplyMemory
 from eva_master.learning.boots import Boots, lost_scope, scopes
 from eva_master.model.ids import InstanceId, JobId, Millis, OfferingId
 from eva_master.model.records import Instance

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
-from eva_master.control.features.supply.memory import SupplyMemory
 from eva_master.control.measure import ledger
 from eva_master.control.supply import departures, draining
+from eva_master.control.supply.memory import SupplyMemory
 from eva_master.model.actions import Reply
 from eva_master.model.errors import EvaError, InvalidRequest, NotFound
 from eva_master.model.events import NodeRequested, WorkerRegistered

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from eva_master.control.context import Context
-from eva_master.control.features.between_rounds.memory import RoundMemory
 from eva_master.control.measure import ledger
 from eva_master.control.settings import Settings
 from eva_master.control.state.records import Records
 from eva_master.control.supply import availability
+from eva_master.control.turn.rounds import RoundMemory
 from eva_master.learning.market.spot_market import pool_of
 from eva_master.model.catalog import Catalog, Offering, Purchase
 from eva_master.model.events import InstanceInterrupted

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from eva_lab.simulator.cluster.delays import Delays
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.policy_registry import policies
-from eva_master.control.deadlines.refusing import refusal
+from eva_master.control.features.deadlines.refusing import refusal
 from eva_master.control.settings import Limits, Settings
 from eva_master.model.catalog import Catalog
 from eva_master.model.ids import JobId

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eva_master.control.features.lines.memory import LineMemory
+from eva_master.control.lines.memory import LineMemory
 from eva_master.control.measure import ledger
 from eva_master.control.measure.partition_sums import of_partitions
 from eva_master.model.accounting.tenants import OwnerPatterns

@@ -21,8 +21,8 @@ from eva_iterator._forks.turns import Done, There, Turn, next_turn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eva_master.control.forks import tracker
-from eva_master.control.forks.tracker import Runner
+from eva_master.control.features.forks import tracker
+from eva_master.control.features.forks.tracker import Runner
 from eva_master.model.forks.merging import NOT_BEGUN, Kept, MergeRule, Merging
 from eva_master.model.forks.merging import Part as GivenPart
 from eva_master.model.ids import Millis

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eva_master.control.forks import tracker
-from eva_master.control.forks.tracker import Done, Runner
+from eva_master.control.features.forks import tracker
+from eva_master.control.features.forks.tracker import Done, Runner
 from eva_master.model.forks.merging import NOT_BEGUN, Kept, MergeRule, Merging, Part
 from eva_master.model.ids import Millis
 from tests.drawing import drawn

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eva_master.control.features.lines.memory import LineMemory
+from eva_master.control.lines.memory import LineMemory
 from eva_master.control.standing.standing import Standing
 from eva_master.control.state.store import State
 from eva_master.control.supply import availability

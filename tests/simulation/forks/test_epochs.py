@@ -10,8 +10,8 @@ from eva_lab.simulator.cluster.work import Work
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.adapters.rpc.server import views
 from eva_master.app.policy_registry import policies
+from eva_master.control.features.forks import tracker
 from eva_master.control.features.forks.memory import ForkMemory
-from eva_master.control.forks import tracker
 from eva_master.control.measure import attained, ledger
 from eva_master.control.settings import Settings
 from eva_master.model.actions import TellMerge, WorkerAction

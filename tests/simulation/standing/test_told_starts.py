@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
-from eva_master.control.pools.admission import Bar
+from eva_master.control.features.pools.admission import Bar
 from eva_master.control.settings import Settings
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.ids import Family, JobId, Millis, Price, RunId, Workload

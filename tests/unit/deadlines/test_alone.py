@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from eva_master.control.context import Context
-from eva_master.control.deadlines import following
-from eva_master.control.deadlines.slack import Slack, slack, slack_alone_ms
+from eva_master.control.features.deadlines import following
+from eva_master.control.features.deadlines.slack import Slack, slack, slack_alone_ms
 from eva_master.control.machine import Machine
 from eva_master.control.measure import remaining
 from eva_master.control.state.store import State

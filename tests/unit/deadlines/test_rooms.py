@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from eva_master.control.deadlines.choosing import has_room
+from eva_master.control.features.deadlines.choosing import has_room
 from eva_master.control.features.deadlines.memory import DeadlineMemory
 from eva_master.control.machine import Machine
 from eva_master.model.catalog import Offering, spot_family

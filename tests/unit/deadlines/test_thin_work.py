@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eva_master.adapters.text.quantities import parse_share
-from eva_master.control.deadlines.slack import slack
+from eva_master.control.features.deadlines.slack import slack
 from eva_master.control.machine import Machine
 from eva_master.learning.market.pools import Pool
 from eva_master.model.events import JobSubmitted, Tick

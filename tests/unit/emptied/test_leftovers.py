@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from eva_master.control.emptied import giving_way, leftovers
+from eva_master.control.features.emptied import giving_way, leftovers
 from eva_master.control.limits import Unit
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.job import JobKind

@@ -6,8 +6,8 @@ import pytest
 
 from eva_master.adapters.jobfile.parse import parse_job
 from eva_master.adapters.store import codec
-from eva_master.control.deadlines import slack
-from eva_master.control.replicas import settling
+from eva_master.control.features.deadlines import slack
+from eva_master.control.features.replicas import settling
 from eva_master.control.state.store import State
 from eva_master.model.errors import InvalidJob
 from eva_master.model.events import JobSubmitted

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from eva_master.control.forks import tracker
-from eva_master.control.forks.tracker import Done, Runner
+from eva_master.control.features.forks import tracker
+from eva_master.control.features.forks.tracker import Done, Runner
 from eva_master.model.forks.merging import NOT_BEGUN, Kept, MergeRule, Merging, Part
 from eva_master.model.forks.telling import reason, told
 from eva_master.model.ids import Millis

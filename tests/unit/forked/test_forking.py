@@ -15,7 +15,7 @@ from eva_master.app.policy_registry import current_name, policies
 from eva_master.app.sections.base import OnePolicySection
 from eva_master.app.sections.policies import forking_by
 from eva_master.app.settings import load_master_config
-from eva_master.control.forks.tracker import Runner, opened, soonest
+from eva_master.control.features.forks.tracker import Runner, opened, soonest
 from eva_master.model.fleet.forking import Forking, forkable, why_unforked
 from eva_master.model.forks.merging import MergeRule, Merging
 from eva_master.model.ids import Family, Millis, Workload

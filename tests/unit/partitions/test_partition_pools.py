@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eva_master.control.features.lines.memory import LineMemory
+from eva_master.control.lines.memory import LineMemory
 from eva_master.control.measure import ledger
 from eva_master.model.actions import RequestPlan, StartTask, StopTask
 from eva_master.model.catalog import InstanceType, Offering, Purchase

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.app.cli.views import explanation
-from eva_master.control.pools.admission import Bar, bar
+from eva_master.control.features.pools.admission import Bar, bar
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
 from eva_master.model.catalog import Purchase

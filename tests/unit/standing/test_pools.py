@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.context import Context
 from eva_master.control.features.installed import features
+from eva_master.control.features.pools import filling
 from eva_master.control.measure import ledger
 from eva_master.control.planning.validate_plan import reconcile
-from eva_master.control.pools import filling
 from eva_master.control.settings import Limits, Settings
 from eva_master.control.standing.queue import Queue, Shape
 from eva_master.control.standing.rooms import Room

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eva_master.control.alarms import Alarm, Wake
-from eva_master.control.replicas import late
+from eva_master.control.features.replicas import late
 from eva_master.control.turn.turn import Feature, Turn
 from eva_master.model.ids import JobId, Millis
 from eva_master.model.job import Stragglers

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from eva_master.control.context import Context
-from eva_master.control.deadlines.slack import Slack, in_work
 from eva_master.control.features.deadlines.memory import DeadlineMemory
+from eva_master.control.features.deadlines.slack import Slack, in_work
 from eva_master.control.measure.throughput import worked_ms
 from eva_master.control.state.records import PlanningRecords
 from eva_master.control.state.store import State

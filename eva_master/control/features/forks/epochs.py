@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 
 from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
+from eva_master.control.features.forks import tracker
 from eva_master.control.features.forks.memory import ForkMemory
-from eva_master.control.features.supply.memory import SupplyMemory
-from eva_master.control.forks import tracker
-from eva_master.control.forks.tracker import Done, Runner
+from eva_master.control.features.forks.tracker import Done, Runner
+from eva_master.control.supply.memory import SupplyMemory
 from eva_master.learning.speeds.first_rates import expected_rates
 from eva_master.model.actions import TellMerge
 from eva_master.model.catalog import Gpu

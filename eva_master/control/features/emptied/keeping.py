@@ -13,8 +13,8 @@ from collections import Counter
 
 from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
-from eva_master.control.emptied.fitting import headed, next_elsewhere, waiting_job
-from eva_master.control.emptied.giving_way import Yielding
+from eva_master.control.features.emptied.fitting import headed, next_elsewhere, waiting_job
+from eva_master.control.features.emptied.giving_way import Yielding
 from eva_master.control.features.emptied.memory import Emptied, EmptiedMemory
 from eva_master.control.measure import ledger
 from eva_master.control.planning.allowance import allowance

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
 
-from eva_master.control.lending.validate_terms import lawful_terms, lawful_transfers
+from eva_master.control.features.lending.validate_terms import lawful_terms, lawful_transfers
 from eva_master.control.measure.ledger import gpu_time
 from eva_master.control.state.parts.lending import Agreement, run_up
 from eva_master.control.state.records import Records

@@ -7,8 +7,8 @@ has lost its place. Work that a fork has not given in an epoch is lost with its 
 from __future__ import annotations
 
 from eva_master.control.context import Context
-from eva_master.control.forks import tracker
-from eva_master.control.forks.letting_go import let_go
+from eva_master.control.features.forks import tracker
+from eva_master.control.features.forks.letting_go import let_go
 from eva_master.model.forks.merging import NOT_BEGUN
 from eva_master.model.ids import InstanceId, JobId, run_id
 from eva_master.model.records import Job, StopReason, TaskRun

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eva_master.control.deadlines.earliest import Earliest, earliest
+from eva_master.control.features.deadlines.earliest import Earliest, earliest
 from eva_master.control.settings import Settings
 from eva_master.control.state.records import PlanningRecords
 from eva_master.model.arithmetic.durations import span

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eva_master.control.deadlines.room import Room
+from eva_master.control.features.deadlines.room import Room
 from eva_master.control.measure import remaining
 from eva_master.control.settings import Settings
 from eva_master.control.state.records import Records

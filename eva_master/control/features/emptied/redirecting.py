@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from eva_master.control.context import Context
-from eva_master.control.emptied.fitting import headed
+from eva_master.control.features.emptied.fitting import headed
 from eva_master.control.features.emptied.memory import EmptiedMemory
 from eva_master.model.ids import InstanceId
 from eva_master.model.records import TaskRun

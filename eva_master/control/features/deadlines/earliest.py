@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from eva_master.control.deadlines.room import Room
-from eva_master.control.deadlines.slack import in_work
+from eva_master.control.features.deadlines.room import Room
+from eva_master.control.features.deadlines.slack import in_work
 from eva_master.control.measure import remaining, sizes
 from eva_master.control.settings import Settings
 from eva_master.control.state.records import PlanningRecords

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from eva_master.control.deadlines.slack import slack
+from eva_master.control.features.deadlines.slack import slack
 from eva_master.control.settings import Settings
 from eva_master.control.state.records import PlanningRecords
 from eva_master.model.ids import JobId, Millis

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from eva_master.control.deadlines.slack import has_a_choice, slack, slack_alone_ms
+from eva_master.control.features.deadlines.slack import has_a_choice, slack, slack_alone_ms
 from eva_master.control.settings import Settings
 from eva_master.control.state.records import PlanningRecords
 from eva_master.model.ids import JobId, Millis

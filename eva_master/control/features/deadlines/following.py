@@ -6,15 +6,15 @@ from typing import NamedTuple
 
 from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
-from eva_master.control.deadlines.choosing import (
+from eva_master.control.features.deadlines.choosing import (
     expected_afresh,
     has_room,
     is_crowded,
     situation_of,
     what_is_expected,
 )
-from eva_master.control.deadlines.slack import Slack, has_a_choice, slack, slack_alone_ms
 from eva_master.control.features.deadlines.memory import DeadlineMemory
+from eva_master.control.features.deadlines.slack import Slack, has_a_choice, slack, slack_alone_ms
 from eva_master.control.settings import Settings
 from eva_master.control.state.records import PlanningRecords, crew
 from eva_master.model.arithmetic.loop_time import WallClock

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
-from eva_master.control import converge
 from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
-from eva_master.control.features.lines.memory import LineMemory
-from eva_master.control.pools.admission import Bar, bar, gives_room
+from eva_master.control.features.pools.admission import Bar, bar, gives_room
+from eva_master.control.lines.memory import LineMemory
 from eva_master.control.standing.queue import Queue
 from eva_master.control.standing.rooms import Room
 from eva_master.control.standing.standing import Standing, named, queue_of
 from eva_master.control.supply import availability, draining
 from eva_master.model.ids import InstanceId, JobId, RunId, run_id
 from eva_master.model.planning.standing import Line, Pool
-from eva_master.model.records import Drain, Instance
+from eva_master.model.records import Drain, Instance, TaskRun
 from eva_master.model.states import RunState
 from eva_master.model.values import replace
 from eva_master.packing.room import room_beside
@@ -100,19 +99,27 @@ def _leave(context: Context, instance: Instance) -> None:
         draining.begin(context, instance, Drain(f"left the pool {instance.pool}"))
 
 
-def fill(context: Context) -> bool:
+_Placed = Callable[[Context, TaskRun], TaskRun]
+
+
+def fill(context: Context, placed: _Placed) -> bool:
     """Give a waiting task room that is free; returns whether there was one.
 
     Its attempt is written down with it, or when its job converges, which is in the same turn. Until
     then nothing else is filled, so that what it takes is known.
+
+    Args:
+        context: The state of this turn.
+        placed: Returns a waiting task run that was given its place, with its attempt if it may
+            start.
     """
     if context.closing_down:
         return False
     standings = context.memory(LineMemory).standings
-    return any(_fill(context, name, standing) for name, standing in standings.items())
+    return any(_fill(context, name, standing, placed) for name, standing in standings.items())
 
 
-def _fill(context: Context, partition: str, standing: Standing) -> bool:
+def _fill(context: Context, partition: str, standing: Standing, placed: _Placed) -> bool:
     admissions: dict[JobId, bool] = {}
 
     def admitted(job: JobId) -> bool:
@@ -128,7 +135,7 @@ def _fill(context: Context, partition: str, standing: Standing) -> bool:
     context.memory(LineMemory).rooms_left[head.instance] -= 1
     pool = standing.pool_of[head.instance]
     run = replace(run, target=head.instance, fetched=None, pool=pool)
-    context.put_run(converge.placed(context, run))
+    context.put_run(placed(context, run))
     return True
 
 

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 
 from eva_master.control.context import Context
 from eva_master.control.failing import arrays
-from eva_master.control.forks import copies
-from eva_master.control.forks.letting_go import let_go
-from eva_master.control.replicas import outputs
+from eva_master.control.features.forks import copies
+from eva_master.control.features.forks.letting_go import let_go
+from eva_master.control.features.replicas import outputs
 from eva_master.model.ids import InstanceId, run_id
 from eva_master.model.planning.plan import Retire
 from eva_master.model.records import Failure, Job, TaskRun

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
-from eva_master.control.deadlines import following
 from eva_master.control.features.standstill.memory import StandstillMemory
 from eva_master.model.actions import SyncWorker
-from eva_master.model.events import ClocksMoved, RunReport
+from eva_master.model.events import RunReport
 from eva_master.model.ids import Millis
 from eva_master.model.records import Job, TaskRun
 from eva_master.model.states import RunState
@@ -79,11 +78,9 @@ def _credit(context: Context, run: TaskRun, stood_ms: int, since_ms: Millis) -> 
     context.alarms.at(limit, Alarm.job(job.id))
 
 
-def clocks_moved(context: Context, event: ClocksMoved) -> None:
-    """Follow the wall clock, and give agents time that slept with this machine, or missed it."""
-    if event.wall is not context.state.wall:
-        following.follow_wall_clock(context, event.wall)
-    if event.slept_ms:
+def slept(context: Context, slept_ms: int) -> None:
+    """Give agents time, if this machine slept: they slept with it, or missed it."""
+    if slept_ms:
         context.memory(StandstillMemory).patient_until = Millis(context.now + _PATIENCE_MS)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from eva_master.control.features.between_rounds.memory import RoundMemory
 from eva_master.control.measure import remaining
+from eva_master.control.turn.rounds import RoundMemory
 from eva_master.control.turn.turn import Turn
 from eva_master.model.ids import MILLION, JobId
 from eva_master.model.states import JobState, RunState

@@ -1,1 +1,0 @@
-"""Data that rounds of planning leave to later rounds of any partition."""

@@ -1,1 +1,0 @@
-"""Instances that come, prove themselves and go."""

@@ -1,1 +1,0 @@
-"""Tenants' benefits from a shared cluster, and their debts to each other."""

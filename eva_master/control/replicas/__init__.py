@@ -1,1 +1,0 @@
-"""Tasks of arrays with several runs: who wins, who is late, and whose outputs count."""
