@@ -155,6 +155,8 @@ class LoadCache:
         self._workloads: dict[Workload, int] = {}
         self._in_model: list[int] = []
         self._holding: list[set[Load]] = []
+        self._alike: dict[tuple[int, ...], list[Load]] = {}
+        """Loads of more than two tasks by the numbers of all of their workloads."""
         self._labels = frozenset({UNKNOWN, UNPROFILED})
         self._table = ThroughputTable()
         self._follow(problem)
@@ -231,13 +233,18 @@ class LoadCache:
         """Forget losses that are worked out from an observation: of the whole set, or of a pair."""
         if not self._workloads.keys() >= set(names):
             return
-        numbers = Counter(self._workloads[name] for name in names)
-        for load in min((self._holding[number] for number in numbers), key=len):
-            assert load.parts is not None
-            shared = load.parts.shared
-            held = all(n in shared and shared[n][0] >= tasks for n, tasks in numbers.items())
-            if held and len(names) in (2, len(load.classes)):
-                load.lost, load.progress = -1, {}
+        numbers = tuple(sorted(self._workloads[name] for name in names))
+        for load in (
+            self._holding_pair(*numbers) if len(names) == 2 else self._alike.get(numbers, ())
+        ):
+            load.lost, load.progress = -1, {}
+
+    def _holding_pair(self, first: int, second: int) -> Iterable[Load]:
+        """Loads with tasks of two workloads, or with two of one."""
+        if first != second:
+            fewer, more = sorted((self._holding[first], self._holding[second]), key=len)
+            return fewer & more
+        return [load for load in self._holding[first] if _tasks(load, first) > 1]
 
     def number(self, task_class: TaskClass) -> int:
         """The number of a class in this cache."""
@@ -348,6 +355,11 @@ class LoadCache:
             parts = load.parts = self._summed(load)
             for number in parts.shared:
                 self._holding[number].add(load)
+            if len(load.classes) > 2:
+                alike = (
+                    number for number, (count, _) in parts.shared.items() for _ in range(count)
+                )
+                self._alike.setdefault(tuple(sorted(alike)), []).append(load)
         in_model, to_neighbours = self._in_model, 0
         tasks = sorted([(in_model[n], count) for n, (count, _) in parts.shared.items()])
         throughput = self._throughput.by_workload(tuple(tasks))
@@ -386,6 +398,12 @@ class LoadCache:
                 figures = _Figures(workload, task_class.most - price, price, -1)
             self._figures[number][family] = figures
         return figures
+
+
+def _tasks(load: Load, workload: int) -> int:
+    """How many tasks of a workload a load has, whose sums are known."""
+    assert load.parts is not None
+    return load.parts.shared[workload][0]
 
 
 def _with(classes: tuple[int, ...], number: int) -> tuple[int, ...]:
