@@ -22,7 +22,7 @@ from eva_master.control.measure import memory
 from eva_master.control.planning import partitioning
 from eva_master.control.readside.publisher import Publisher
 from eva_master.control.rounds.cycle import Cycle
-from eva_master.control.rounds.pipeline import Recent
+from eva_master.control.rounds.moment import Recent
 from eva_master.control.settings import NEVER_MS, Settings
 from eva_master.control.state.store import State
 from eva_master.control.supply import draining, nodes, spot

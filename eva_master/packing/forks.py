@@ -10,17 +10,17 @@ another run there.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from eva_master.model.catalog import Offering, Purchase
+from eva_master.model.catalog import Offering
 from eva_master.model.ids import Family, InstanceId, JobId, RunId, Workload
 from eva_master.model.planning.job_view import JobView
-from eva_master.model.planning.plan import Fork, Plan, Retire
+from eva_master.model.planning.plan import Fork, Retire
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.resources import NOTHING, Resources
-from eva_master.packing.room import need_on, places_after, room_left
+from eva_master.packing.plan_effect import PlanEffect
+from eva_master.packing.room import need_on
 
 _LEAVES = "its instance is given up"
 _ALONE = "fork 0 of its job has no place"
@@ -52,22 +52,21 @@ def _job_without(job: JobView, gone: set[RunId]) -> JobView:
     return replace(job, runs=tuple(run for run in job.runs if run not in gone))
 
 
-def completed(now: Snapshot, plan: Plan) -> Plan:
+def completed(effect: PlanEffect) -> PlanEffect:
     """A policy's plan with the forks that begin and end.
 
     Args:
-        now: The cluster as it is, forks and all.
-        plan: The policy's answer; its own entries stand.
+        effect: The policy's plan, on the cluster with all forks; its own entries stand.
     """
-    jobs = {job.id: job for job in now.jobs if job.sharing.forks is not None}
+    jobs = {job.id: job for job in effect.now.jobs if job.sharing.forks is not None}
     if not jobs:
-        return plan
-    rooms = _Rooms(now, plan, jobs)
-    retired = rooms.retired()
+        return effect
+    rooms = _Rooms(effect, jobs)
+    retired, plan = rooms.retired(), effect.plan
     forks = rooms.begun()
-    if not retired and not forks:
-        return plan
-    return replace(plan, entries=(*plan.entries, *retired), forks=forks)
+    if retired:
+        effect = effect.with_plan(replace(plan, entries=(*plan.entries, *retired)))
+    return effect.with_forks(forks)
 
 
 @dataclass(slots=True)
@@ -109,35 +108,23 @@ class _Room:
 class _Rooms:
     """The instances once a plan is carried out."""
 
-    def __init__(self, now: Snapshot, plan: Plan, jobs: Mapping[JobId, JobView]) -> None:
-        self._jobs = jobs
+    def __init__(self, effect: PlanEffect, jobs: Mapping[JobId, JobView]) -> None:
+        now, self._jobs, self._places = effect.now, jobs, effect.places
         self._speeds = dict(now.standalone.measured)
         self._own = {run.job: run for run in now.runs if run.job in jobs and not run.replica}
         self._forks = [run for run in now.runs if run.job in jobs and run.replica]
-        self._places = places_after(now, plan)
-        by_place: defaultdict[InstanceId | int, list[RunView]] = defaultdict(list)
-        forks = {run.id for run in self._forks}
-        for run in now.runs:
-            if (place := self._places[run.id]) is not None:
-                by_place[place].append(run)
-        self._waiting = [
-            run
-            for run in now.runs
-            if self._places[run.id] is None and not run.pinned and run.id not in forks
-        ]
-        pooled = {member for pool in plan.pools if not pool.lent for member in pool.members}
+        names = {run.id for run in self._forks}
+        self._waiting = [run for run in effect.waiting if run.id not in names]
         self._rooms: dict[InstanceId, _Room] = {}
-        offerings = {view.id: view.offering for view in now.instances}
-        others = [run for run in now.runs if run.id not in forks]
-        free = room_left(offerings, others, self._places)
         for view in now.instances:
-            stays = view.id in pooled or view.offering.purchase is Purchase.OWNED
+            occupants = effect.occupants.get(view.id, ())
+            forks = [run for run in occupants if run.id in names]
+            free = effect.free(view.id)
+            for fork in forks:
+                free = free + need_on(fork.task, view.offering)
+            fits = view.ready and view.id in effect.keeping
             self._rooms[view.id] = _Room(
-                view.offering,
-                free[view.id],
-                [run for run in by_place[view.id] if run.id in forks],
-                {run.job for run in by_place[view.id]},
-                stays and view.ready,
+                view.offering, free, forks, {run.job for run in occupants}, fits
             )
 
     def retired(self) -> tuple[Retire, ...]:

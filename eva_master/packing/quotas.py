@@ -19,12 +19,13 @@ from eva_master.model.catalog import base_family
 from eva_master.model.ids import Family, InstanceId, JobId, RunId
 from eva_master.model.job import JobKind, TaskSpec
 from eva_master.model.planning.job_view import JobView
-from eva_master.model.planning.plan import Assign, Duplicate, Fork, Hold, Plan, Resize, left, pooled
+from eva_master.model.planning.plan import Assign, Duplicate, Fork, Hold, Plan, Resize
 from eva_master.model.planning.sizes import with_sizes
 from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
 from eva_master.model.planning.tenancy import ANY_FAMILY, Quota
 from eva_master.model.resources import Resources
-from eva_master.packing.precedence import among_all, precedence
+from eva_master.packing.plan_effect import PlanEffect, without_unused
+from eva_master.packing.precedence import precedence
 
 Use = Mapping[str, Mapping[Family, int]]
 """GPUs in use, by tenant and family, spot and on demand together."""
@@ -394,70 +395,65 @@ def _without(seen: Snapshot, runs: Collection[RunId]) -> Snapshot:
     )
 
 
-def within(plan: Plan, now: Snapshot, use: Use) -> Plan:
+def within(effect: PlanEffect, use: Use) -> PlanEffect:
     """The part of a plan in which no tenant begins anything beyond its quota.
 
     Args:
-        plan: The policy's plan.
-        now: The present cluster, with the sizes of the plan.
+        effect: The plan, on the present cluster with its sizes.
         use: GPUs in use by tenants, in the whole cluster.
     """
     shares = {
         tenant.name: Share(tenant.name, tenant.quota, use.get(tenant.name, {}))
-        for tenant in now.tenants
+        for tenant in effect.now.tenants
     }
-    jobs = {job.id: job for job in now.jobs if job.spec.tenant in shares}
+    jobs = {job.id: job for job in effect.now.jobs if job.spec.tenant in shares}
     if not jobs:
-        return plan
-    check = _Check(now, plan, jobs)
+        return effect
+    plan, check = effect.plan, _Check(effect, jobs)
     held: dict[RunId, str] = {}
     shorter: dict[JobId, list[Assign]] = {}
-    for job, runs in check.units(plan):
-        share, more = shares[job.spec.tenant], check.more(runs)
-        if not more:
+    for unit in effect.units:
+        if unit.job.id not in jobs or not (more := check.more(unit.entries)):
             continue
+        share = shares[unit.job.spec.tenant]
         if share.allows(more):
             share.take(more)
-        elif members := check.shortened(job, runs, share):
-            shorter[job.id] = members
+        elif members := check.shortened(unit.job, unit.entries, share):
+            shorter[unit.job.id] = members
             share.take(check.more(members))
         else:
             why = share.told(more, sum(more.values()))
-            held.update((entry.run, why) for entry in runs)
+            held.update((entry.run, why) for entry in unit.entries)
     doubles = {
         entry.run
         for entry in plan.entries
         if isinstance(entry, Duplicate) and not check.begins(entry.run, entry.on, shares)
     }
-    forks = tuple(fork for fork in plan.forks if check.forks(fork, shares))
-    if not (held or shorter or doubles) and len(forks) == len(plan.forks):
-        return plan
-    return _cut(_resized(replace(plan, forks=forks), shorter, check), held, doubles, check)
+    forks = tuple(fork for fork in effect.forks if check.forks(fork, shares))
+    if doubles:
+        entries = tuple(
+            entry
+            for entry in plan.entries
+            if not (isinstance(entry, Duplicate) and entry.run in doubles)
+        )
+        plan = replace(plan, entries=entries)
+    plan = _resized(plan, shorter, check)
+    if plan is not effect.plan:
+        effect = effect.with_plan(without_unused(plan))
+    return effect.with_forks(forks).drop(held)
 
 
 class _Check:
     """Where a plan has task runs go, by family."""
 
-    def __init__(self, now: Snapshot, plan: Plan, jobs: Mapping[JobId, JobView]) -> None:
+    def __init__(self, effect: PlanEffect, jobs: Mapping[JobId, JobView]) -> None:
+        now, launched = effect.now, effect.launched
         self.runs = {run.id: run for run in now.runs if run.job in jobs}
         self._jobs = jobs
         self._on: dict[InstanceId | int, Family] = {
             view.id: view.offering.type.family for view in (*now.instances, *now.draining)
         }
-        self._on.update((launch.key, launch.offering.type.family) for launch in plan.launches)
-
-    def units(self, plan: Plan) -> list[tuple[JobView, list[Assign]]]:
-        """Assignments by units that are placed together, the most urgent first."""
-        together: dict[JobId | RunId, list[Assign]] = {}
-        for entry in plan.entries:
-            if isinstance(entry, Assign) and entry.run in self.runs:
-                job = self._jobs[self.runs[entry.run].job]
-                key = job.id if job.spec.kind is JobKind.GANG else entry.run
-                together.setdefault(key, []).append(entry)
-        units = [
-            (self._jobs[self.runs[members[0].run].job], members) for members in together.values()
-        ]
-        return sorted(units, key=lambda unit: among_all(unit[0]))
+        self._on.update((key, offering.type.family) for key, offering in launched.items())
 
     def more(self, entries: Iterable[Assign]) -> Counter[Family]:
         """GPUs that task runs take in addition to their present ones."""
@@ -530,19 +526,3 @@ def _resized(plan: Plan, shorter: Mapping[JobId, Sequence[Assign]], check: _Chec
     sizes = [size for size in plan.sizes if size.job not in shorter]
     sizes.extend(Resize(job, len(members), _SHRUNK) for job, members in shorter.items())
     return replace(plan, entries=tuple(entries), sizes=tuple(sizes))
-
-
-def _cut(plan: Plan, held: Mapping[RunId, str], doubles: set[RunId], check: _Check) -> Plan:
-    """A plan without some places, and without the instances that were for these alone."""
-    entries = []
-    for entry in plan.entries:
-        if isinstance(entry, Duplicate) and entry.run in doubles:
-            continue
-        if not isinstance(entry, Assign) or entry.run not in held:
-            entries.append(entry)
-        elif check.runs[entry.run].instance is None:
-            entries.append(Hold(entry.run, held[entry.run]))
-    used = {entry.on for entry in entries if isinstance(entry, Assign | Duplicate)}
-    used.update(pooled(plan))
-    plan = replace(plan, entries=tuple(entries))
-    return left(plan, {launch.key for launch in plan.launches} - used)

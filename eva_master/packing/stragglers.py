@@ -13,18 +13,17 @@ waiting task would fit, and an extra run makes room for a task that fits only wi
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from eva_master.model.catalog import Offering, Purchase
+from eva_master.model.catalog import Offering
 from eva_master.model.ids import InstanceId, JobId, own_run
 from eva_master.model.planning.estimate import Estimate, Source
 from eva_master.model.planning.job_view import JobView
-from eva_master.model.planning.plan import Duplicate, Plan, PlanEntry, Retire
+from eva_master.model.planning.plan import Duplicate, PlanEntry, Retire
 from eva_master.model.planning.snapshot import RunTime, RunView, Snapshot
 from eva_master.model.resources import NOTHING, Resources
-from eva_master.packing.room import places_after, room_left
+from eva_master.packing.plan_effect import PlanEffect
 
 _LEAVES = "its instance is given up"
 _SELDOM_PPM = 50_000
@@ -32,22 +31,22 @@ _LATE_PERCENT = 150
 _LATE_IF_STATED_PERCENT = 200
 
 
-def completed(now: Snapshot, plan: Plan) -> Plan:
+def completed(effect: PlanEffect) -> PlanEffect:
     """A policy's plan with the extra runs that begin and end.
 
     Args:
-        now: The cluster as it is.
-        plan: The policy's answer; its own entries stand.
+        effect: The policy's plan; its own entries stand.
     """
+    now, plan = effect.now, effect.plan
     if all(job.sharing.replicas_left is None for job in now.jobs):
-        return plan
+        return effect
     stated = {entry.run for entry in plan.entries}
-    rooms = _Rooms(now, plan)
+    rooms = _Rooms(effect)
     entries: list[PlanEntry] = list(_retired(now, rooms))
     if not entries:  # else it is seen first who takes their room
         entries.extend(_begun(now, rooms))
     added = [entry for entry in entries if entry.run not in stated]
-    return replace(plan, entries=(*plan.entries, *added)) if added else plan
+    return effect.with_plan(replace(plan, entries=(*plan.entries, *added))) if added else effect
 
 
 def late(now: Snapshot) -> list[RunView]:
@@ -100,25 +99,19 @@ class _Room:
 class _Rooms:
     """The instances that are ready, and who waits, once a plan is carried out."""
 
-    def __init__(self, now: Snapshot, plan: Plan) -> None:
-        places = places_after(now, plan)
-        by_place: defaultdict[InstanceId | int, list[RunView]] = defaultdict(list)
-        for run in now.runs:
-            if (place := places[run.id]) is not None:
-                by_place[place].append(run)
-        pooled = {member for pool in plan.pools if not pool.lent for member in pool.members}
-        self.waiting = [
-            run for run in now.runs if places[run.id] is None and not (run.pinned or run.replica)
-        ]
-        self.of: dict[InstanceId, _Room] = {}
-        free = room_left({view.id: view.offering for view in now.instances}, now.runs, places)
-        for view in now.instances:
-            if not view.ready:
-                continue
-            stays = view.id in pooled or view.offering.purchase is Purchase.OWNED
-            own = sum(not run.replica for run in by_place[view.id])
-            self.of[view.id] = _Room(view.offering, free[view.id], own, stays)
-        self.known = {view.id for view in now.instances}
+    def __init__(self, effect: PlanEffect) -> None:
+        self.waiting = [run for run in effect.waiting if not run.replica]
+        self.of = {
+            view.id: _Room(
+                view.offering,
+                effect.free(view.id),
+                sum(not run.replica for run in effect.occupants.get(view.id, ())),
+                view.id in effect.keeping,
+            )
+            for view in effect.now.instances
+            if view.ready
+        }
+        self.known = {view.id for view in effect.now.instances}
 
     def wanted(self, room: _Room, more: Resources) -> RunView | None:
         """A waiting task that fits into an instance's room with some more, but not without it."""

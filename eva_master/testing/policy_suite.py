@@ -15,13 +15,14 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from eva_master.control.rounds.claimed_room import kept_off
+from eva_master.control.rounds.rules.claimed_room import kept_off
 from eva_master.model.ids import InstanceId, Millis, RunId
 from eva_master.model.planning.plan import Assign, Hold, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.claims.asking import ask
 from eva_master.packing.claims.making import Rules, with_claims
 from eva_master.packing.elastic.fixed import built
+from eva_master.packing.plan_effect import PlanEffect
 from eva_master.ports import Planned, Policy, PolicyKind
 from eva_master.testing.claim_checks import check_claims
 from eva_master.testing.clusters import clusters
@@ -128,7 +129,7 @@ def limited(snapshot: Snapshot) -> Snapshot:
 def planned(policy: Policy, snapshot: Snapshot, memory: PolicyMemory | None) -> Planned:
     """The plan for a snapshot with claims, and what is left of it by the stage that checks them."""
     plan, memory = ask(policy, snapshot, memory)
-    return kept_off(plan, snapshot, snapshot.claims), memory
+    return kept_off(PlanEffect(snapshot, plan), snapshot.claims).plan, memory
 
 
 def journalled(memory: PolicyMemory | None) -> PolicyMemory | None:

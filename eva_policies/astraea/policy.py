@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from eva_master.model.ids import MILLION, Family, Millis
-from eva_master.model.planning.plan import PolicyMemory, Resize
+from eva_master.model.planning.plan import Again, Loans, PolicyMemory, Resize
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.model.values import replace
@@ -60,13 +60,12 @@ class Astraea(FleetPolicy[Config]):
             lease_s=self._config.lease_s if _held_up(asked, seating) else None,
         )
         plan = named(plan, asked, priced)
-        again = [time for time in (plan.again_ms, guarantee.next_ms) if time is not None]
+        again = [time for time in (plan.again.at_ms, guarantee.next_ms) if time is not None]
         plan = replace(
             plan,
             sizes=_resizes(snapshot, seating),
-            terms=terms,
-            transfers=guarantee.transfers,
-            again_ms=Millis(min(again)) if again else None,
+            loans=Loans(terms, guarantee.transfers),
+            again=Again(Millis(min(again)) if again else None),
             figures={**plan.figures, **figures(priced, guarantee)} if contenders else plan.figures,
         )
         return plan, guarantee.memory(memory)

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 
 from eva_master.model.ids import JobId, Millis, RunId, job_of
-from eva_master.model.planning.plan import Assign, Hold, PlanEntry, PolicyMemory
+from eva_master.model.planning.plan import Again, Assign, Hold, Loans, PlanEntry, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.tenancy import Terms
 from eva_master.packing.fleet.allotted import Allotted, Claim
@@ -53,8 +53,8 @@ class AstraeaPublished:
         plan = replace(
             plan,
             entries=tuple(_told(entry, after, snapshot.now_ms) for entry in plan.entries),
-            again_ms=batches.next_ms(after),
-            terms=_terms(batches, after, placed),
+            again=Again(batches.next_ms(after)),
+            loans=Loans(_terms(batches, after, placed)),
         )
         return plan, after.written()
 

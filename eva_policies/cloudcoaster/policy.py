@@ -9,7 +9,7 @@ from eva_master.model.catalog import Catalog, Offering, Purchase
 from eva_master.model.fleet.job_keys import reads_none
 from eva_master.model.ids import MILLION, Millis, Workload
 from eva_master.model.job import Program, TaskSpec
-from eva_master.model.planning.plan import NewInstance, Plan, PolicyMemory
+from eva_master.model.planning.plan import Again, NewInstance, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.standing import Pool
 from eva_master.packing.toolkit import (
@@ -107,7 +107,7 @@ class CloudCoaster:
             launches=stated.launches,
             pools=(*pools, *lines.pools),
             lines=lines.lines,
-            again_ms=self._again_ms(snapshot.now_ms, needs, waits),
+            again=Again(self._again_ms(snapshot.now_ms, needs, waits)),
         )
         return plan, Memory(needs, lines.probes, snapshot.now_ms, released).written()
 

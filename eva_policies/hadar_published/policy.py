@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from eva_master.model.catalog import Gpu
 from eva_master.model.fleet.forking import Forking
 from eva_master.model.ids import Family, Millis, RunId
-from eva_master.model.planning.plan import PolicyMemory
+from eva_master.model.planning.plan import Again, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.values import replace
 from eva_master.packing.bins.open_instances import OpenInstances
@@ -80,7 +80,7 @@ class HadarPublished(FleetPolicy[Config]):
         why = turn.give(asks, kept.extremes)
         plan = turn_plan(snapshot, instances, contenders, why, explained=config.explained)
         if crowded and config.replan == "every_round":
-            plan = replace(plan, again_ms=Millis(snapshot.now_ms + 1000 * config.lease_s))
+            plan = replace(plan, again=Again(Millis(snapshot.now_ms + 1000 * config.lease_s)))
         if not config.remember_prices:
             kept = replace(kept, extremes={})
         return plan, kept.written(config)

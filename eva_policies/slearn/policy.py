@@ -9,7 +9,7 @@ from functools import partial
 from eva_master.model.ids import MILLION, JobId, Millis
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.job_view import JobView
-from eva_master.model.planning.plan import Plan, PolicyMemory
+from eva_master.model.planning.plan import Again, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.values import sameness
 from eva_master.packing.toolkit import (
@@ -84,11 +84,10 @@ class SLearn:
                 snapshot, queued, before.asked, before.back, partial(behind_others, config)
             )
             after = replace(after, back=back, asked=asked)
-            times = (plan.again_ms, self._again_ms(queued, now))
+            times = (plan.again.at_ms, self._again_ms(queued, now))
             again = min((time for time in times if time is not None), default=None)
-            return replace(
-                plan, again_ms=again, milestones=_milestones(config, queued)
-            ), after.written()
+            plan = replace(plan, again=Again(again, _milestones(config, queued)))
+            return plan, after.written()
         lined = {
             entry.job.id
             for entry in queued
@@ -102,12 +101,8 @@ class SLearn:
             pool = nodes.pool("the operator's own nodes, whose room is given by queue")
             stated = lines(config, standing)
             plan = replace(plan, pools=(pool,), lines=explained(config, stated, standing))
-        plan = replace(
-            plan,
-            again_ms=self._again_ms(standing, now),
-            milestones=_milestones(config, standing),
-        )
-        return plan, after.written()
+        wishes = Again(self._again_ms(standing, now), _milestones(config, standing))
+        return replace(plan, again=wishes), after.written()
 
     def _placed(
         self,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from eva_master.control.limits import Unit, held_back, units
 from eva_master.control.measure import ledger
 from eva_master.control.planning.parts import Sums
 from eva_master.control.settings import NO_LIMIT, Limits
@@ -12,9 +11,8 @@ from eva_master.control.state.records import Records
 from eva_master.model.accounting.per_hour import counted_per_hour
 from eva_master.model.accounting.totals import PartitionTotals
 from eva_master.model.fleet.partitions import Budget, Partition
-from eva_master.model.ids import MILLION, Millis, RunId
-from eva_master.model.planning.plan import Plan, left, pooled
-from eva_master.model.planning.snapshot import UNLIMITED, Leeway, Snapshot
+from eva_master.model.ids import MILLION, Millis
+from eva_master.model.planning.snapshot import UNLIMITED, Leeway
 from eva_master.model.records import Instance
 
 
@@ -112,49 +110,6 @@ def leeway(state: Records, sums: Sums, limits: Limits, partition: Partition, now
         rooms.append(0)
     rest = None if budget.per_hour is None else max(0, budget.per_hour - allowed.per_hour)
     return Leeway(max(0, min(rooms)) if rooms else None, rest)
-
-
-def afforded(plan: Plan, now: Snapshot, allowed: Allowance) -> Plan:
-    """The part of a plan that launches no more than is allowed; the most urgent jobs come first.
-
-    Args:
-        plan: The policy's plan.
-        now: The partition as it is.
-        allowed: The partition's allowance.
-    """
-    if not plan.launches:
-        return plan
-    prices = {launch.key: launch.offering.price for launch in plan.launches}
-    bought: set[int] = set()
-    held: dict[RunId, str] = {}
-    for unit in units(plan, now):
-        new = bought | {key for key in _launched(unit) if key in prices}
-        reason = ""
-        if new != bought:
-            reason = allowed.refusal(len(new), sum(prices[key] for key in new))
-        if reason:
-            held.update((entry.run, reason) for entry in unit.entries)
-        else:
-            bought = new
-    placed, gone = set(bought), set[int]()
-    for key in pooled(plan):
-        if key in bought or key not in prices:
-            continue
-        if allowed.refusal(len(bought) + 1, sum(prices[other] for other in bought) + prices[key]):
-            gone.add(key)
-        else:
-            bought.add(key)
-    plan = left(plan, gone)
-    if not held:
-        return plan
-    entries = tuple(held_back(plan.entries, held, {view.id: view for view in now.runs}))
-    kept = placed | set(pooled(plan))
-    launches = tuple(launch for launch in plan.launches if launch.key in kept)
-    return replace(plan, launches=launches, entries=entries)
-
-
-def _launched(unit: Unit) -> set[int]:
-    return {entry.on for entry in unit.entries if isinstance(entry.on, int)}
 
 
 def _is_of(instance: Instance, partition: Partition) -> bool:

@@ -28,9 +28,7 @@ from eva_master.model.planning.plan import (
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.planning.standing import Line, Pool
 from eva_master.model.resources import NOTHING, Resources
-
-Where = InstanceId | int
-"""A live instance, or a new one by its key in the plan."""
+from eva_master.packing.room import Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +52,7 @@ class Decision:
     """
 
     launches: tuple[NewInstance, ...]
-    places: tuple[tuple[RunId, Where], ...]
+    places: tuple[tuple[RunId, Place], ...]
     holds: tuple[tuple[RunId, str], ...]
     suspends: tuple[Suspend, ...]
     dropped: tuple[RunId, ...]
@@ -67,13 +65,22 @@ class Decision:
     forks: tuple[Fork, ...] = ()
 
 
-def reconcile(now: Snapshot, plan: Plan, ordered: Collection[InstanceId] = ()) -> Decision:
+NOTHING_DECIDED = Decision((), (), (), (), ())
+
+
+def reconcile(
+    now: Snapshot,
+    plan: Plan,
+    ordered: Collection[InstanceId] = (),
+    forks: Collection[Fork] = (),
+) -> Decision:
     """Check a plan against the present.
 
     Args:
         now: The cluster at present, not as the policy saw it.
         plan: The policy's answer.
         ordered: Instances that an operator has drained.
+        forks: Forks that begin with the plan.
 
     Returns:
         The part of the plan that can be carried out: no instance over capacity, no offering over
@@ -122,11 +129,11 @@ def reconcile(now: Snapshot, plan: Plan, ordered: Collection[InstanceId] = ()) -
         duplicates=duplicates,
         retires=check.lawful_retires(),
         pilots=pilots_there(plan.pilots, now.jobs),
-        forks=check.lawful_forks(placed),
+        forks=check.lawful_forks(forks, placed),
     )
 
 
-Unit = tuple[tuple[RunId, Where], ...]
+Unit = tuple[tuple[RunId, Place], ...]
 
 
 class _Check:
@@ -140,7 +147,7 @@ class _Check:
     def __init__(self, now: Snapshot, plan: Plan) -> None:
         self.runs = {view.id: view for view in now.runs}
         self._jobs = {view.id: view for view in now.jobs}
-        self._offerings: dict[Where, Offering] = {v.id: v.offering for v in now.instances}
+        self._offerings: dict[Place, Offering] = {v.id: v.offering for v in now.instances}
         self._on_sale = {offering.id: offering for offering in now.catalog}
         self._now = now
         self._plan = plan
@@ -168,7 +175,7 @@ class _Check:
         }
 
     def lawful_duplicates(
-        self, placed: Mapping[RunId, Where], bought: Collection[int]
+        self, placed: Mapping[RunId, Place], bought: Collection[int]
     ) -> tuple[Duplicate, ...]:
         """Valid extra runs: of running tasks that may have one, with room beside all others.
 
@@ -205,12 +212,14 @@ class _Check:
             accepted[view.id] = entry
         return tuple(accepted.values())
 
-    def lawful_forks(self, placed: Mapping[RunId, Where]) -> tuple[Fork, ...]:
+    def lawful_forks(
+        self, forks: Iterable[Fork], placed: Mapping[RunId, Place]
+    ) -> tuple[Fork, ...]:
         """Valid forks of jobs that may have more, in room left on live instances.
 
         No two runs of a job share an instance.
         """
-        wished = [fork for fork in self._plan.forks if fork.on in self._offerings]
+        wished = [fork for fork in forks if fork.on in self._offerings]
         load = dict(self._load(placed, {fork.on for fork in wished}))
         more_forks = {view.id: view.sharing.forks or 0 for view in self._jobs.values() if wished}
         occupied = {(view.job, placed.get(view.id, view.instance)) for view in self.runs.values()}
@@ -267,7 +276,7 @@ class _Check:
 
     def units(self) -> dict[RunId, Unit]:
         """Independent placements by their first task run; those of a gang are one."""
-        places: dict[RunId, Where] = {}
+        places: dict[RunId, Place] = {}
         for entry in self._plan.entries:
             if isinstance(entry, Assign):
                 places[entry.run] = entry.on
@@ -284,10 +293,10 @@ class _Check:
                     units[group[0]] = tuple((run, places[run]) for run in group)
         return units
 
-    def _holds(self, members: Iterable[RunId], places: dict[RunId, Where]) -> bool:
+    def _holds(self, members: Iterable[RunId], places: dict[RunId, Place]) -> bool:
         return all(self._member_holds(self.runs[run], places.get(run)) for run in members)
 
-    def _member_holds(self, view: RunView, where: Where | None) -> bool:
+    def _member_holds(self, view: RunView, where: Place | None) -> bool:
         if where is None:
             return view.instance is not None
         if view.pinned:
@@ -298,7 +307,7 @@ class _Check:
     def overfull(self, units: dict[RunId, Unit]) -> RunId | None:
         """A unit that has to give way because a place or an offering is overfull, if any is."""
         placed = {run: where for unit in units.values() for run, where in unit}
-        comers: defaultdict[Where, list[RunId]] = defaultdict(list)
+        comers: defaultdict[Place, list[RunId]] = defaultdict(list)
         for key, unit in units.items():
             for run, where in unit:
                 if where != self.runs[run].instance:
@@ -310,10 +319,10 @@ class _Check:
         return self._over_limit(comers)
 
     def _load(
-        self, placed: Mapping[RunId, Where], places: Collection[Where]
-    ) -> Mapping[Where, Resources]:
+        self, placed: Mapping[RunId, Place], places: Collection[Place]
+    ) -> Mapping[Place, Resources]:
         """Room taken on some places once task runs are where they are placed."""
-        load: defaultdict[Where, Resources] = defaultdict(lambda: NOTHING)
+        load: defaultdict[Place, Resources] = defaultdict(lambda: NOTHING)
         for view in self.runs.values() if places else ():
             leaves = view.id in self.suspends or view.id in self._retired
             where = placed.get(view.id, None if leaves else view.instance)
@@ -323,7 +332,7 @@ class _Check:
                 load[where] = load[where] + demand
         return load
 
-    def _over_limit(self, comers: dict[Where, list[RunId]]) -> RunId | None:
+    def _over_limit(self, comers: dict[Place, list[RunId]]) -> RunId | None:
         wanted: Counter[OfferingId] | None = None
         for where, keys in comers.items():
             if not isinstance(where, int):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from eva_master.control.planning.validate_plan import Decision, reconcile
 from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.planning.job_view import JobView
-from eva_master.model.planning.plan import Assign, Plan, Suspend
+from eva_master.model.planning.plan import Assign, Fork, Plan, Suspend
 from eva_master.model.planning.sizes import resizable, with_sizes
 from eva_master.model.planning.snapshot import Snapshot
 
@@ -40,7 +40,12 @@ def lawful(now: Snapshot, plan: Plan) -> Plan:
     return without_sizes(now, plan, refused) if refused else plan
 
 
-def reconciled(now: Snapshot, plan: Plan, ordered: Collection[InstanceId] = ()) -> Decision:
+def reconciled(
+    now: Snapshot,
+    plan: Plan,
+    ordered: Collection[InstanceId] = (),
+    forks: Collection[Fork] = (),
+) -> Decision:
     """Check a plan against the present, see `validate_plan.reconcile`.
 
     A running gang changes its size if all members of the new size get places, or keep theirs.
@@ -50,11 +55,12 @@ def reconciled(now: Snapshot, plan: Plan, ordered: Collection[InstanceId] = ()) 
         now: The cluster at present, with its present sizes.
         plan: A plan from `lawful`.
         ordered: Instances that an operator has drained.
+        forks: Forks that begin with the plan.
     """
     dropped: set[RunId] = set()
     while True:
         resized = with_sizes(now, sizes_of(plan))
-        decision = reconcile(resized, plan, ordered)
+        decision = reconcile(resized, plan, ordered, forks)
         failed = _failed(now, resized, plan, decision)
         if not failed:
             sizes = tuple(

@@ -11,10 +11,9 @@ from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Plan, Suspend, pooled
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.standing import Line, Pool
-from eva_master.packing.room import may_buy_one
+from eva_master.packing.plan_effect import without_unused
+from eva_master.packing.room import Place, may_buy_one
 
-Where = InstanceId | int
-"""A live instance, or a new one by its key in the plan."""
 Chosen = tuple[tuple[JobId, tuple[int, ...]], ...]
 """Some tasks of jobs, by their indexes."""
 
@@ -46,12 +45,12 @@ def stated(now: Snapshot, plan: Plan, ordered: Collection[InstanceId], used: set
     if not plan.pools and not plan.lines:
         return Stated()
     free = _buyable(now, plan, used)
-    live: set[Where] = {view.id for view in now.instances}
+    live: set[Place] = {view.id for view in now.instances}
     live |= {view.id for view in now.draining if view.id not in ordered}
     allowed = live | used | free
     lendable = {view.id for view in now.instances if not view.pool}
     pools = _pools(plan.pools, allowed, lendable)
-    members: set[Where] = {member for pool in pools for member in pool.members}
+    members: set[Place] = {member for pool in pools for member in pool.members}
     names = {pool.name for pool in pools}
     jobs = {view.id: view.array.size for view in now.jobs if view.stands_in_line}
     lines = []
@@ -96,10 +95,10 @@ def _chosen(chosen: Chosen, tasks: Mapping[JobId, int]) -> Chosen:
 
 
 def _pools(
-    pools: Iterable[Pool], allowed: Collection[Where], live: Collection[Where]
+    pools: Iterable[Pool], allowed: Collection[Place], live: Collection[Place]
 ) -> tuple[Pool, ...]:
     """Pools of existing members, merged by name."""
-    taken: set[Where] = set()
+    taken: set[Place] = set()
     by_name: dict[str, Pool] = {}
     for pool in sorted(pools, key=lambda it: it.lent):  # members of standing pools are not lent
         open_to = live if pool.lent else allowed
@@ -151,6 +150,4 @@ def without(plan: Plan, taken: Collection[RunId]) -> Plan:
     )
     if len(entries) == len(plan.entries):
         return plan
-    kept = {entry.on for entry in entries if isinstance(entry, Assign)} | set(pooled(plan))
-    launches = tuple(launch for launch in plan.launches if launch.key in kept)
-    return replace(plan, entries=entries, launches=launches)
+    return without_unused(replace(plan, entries=entries))

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from eva_master.control.features.pools.admission import Bar, bar, gives_room
 from eva_master.control.measure import remaining
-from eva_master.control.rounds.pipeline import Recent
+from eva_master.control.rounds.moment import Recent
 from eva_master.control.settings import Settings
 from eva_master.control.standing.latest_start import Ahead, Member, bound, slots_of
 from eva_master.control.standing.membership import Statement

@@ -26,7 +26,7 @@ from eva_master.control.readside.line_outlooks import LineOutlooks
 from eva_master.control.readside.persistent_map import PersistentMap
 from eva_master.control.readside.shared_limits import shared_limits
 from eva_master.control.readside.unforked import why_unforked
-from eva_master.control.rounds.pipeline import Recent
+from eva_master.control.rounds.moment import Recent
 from eva_master.control.settings import Settings
 from eva_master.control.standing.membership import Statement
 from eva_master.control.state.counters import Counters

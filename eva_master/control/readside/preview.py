@@ -11,10 +11,12 @@ from eva_master.control.features.pools.admission import bar, gives_room
 from eva_master.control.measure import remaining
 from eva_master.control.planning import lasting_limits, partitioning
 from eva_master.control.planning.snapshot_builder import snapshot
-from eva_master.control.planning.validate_plan import Decision
+from eva_master.control.planning.validate_plan import NOTHING_DECIDED, Decision
 from eva_master.control.readside import shown_tasks
 from eva_master.control.readside.model import ClusterModel
-from eva_master.control.rounds.pipeline import Asked, Pipeline, Recent
+from eva_master.control.rounds import pipeline
+from eva_master.control.rounds.draft import Question
+from eva_master.control.rounds.moment import Moment, Recent
 from eva_master.control.settings import Settings
 from eva_master.control.standing.membership import Membership
 from eva_master.control.standing.queue import Queue
@@ -93,12 +95,11 @@ class JobPreview:
         if not record.waits:
             self._join(model, record)
         self.question: Snapshot | None = None
-        self._asked: Asked | None = None
+        self._asked: Question | None = None
         rest = self._records.tasks[self.job].states.get(RunState.WAITING, 0) - len(self._joined)
         if not record.waits and rest > 0:
-            whole = snapshot(self._records, now, model.settings)
-            self._pipeline = self._stages(model)
-            self._asked = self._pipeline.ask(whole)
+            self._moment = self._present(model)
+            self._asked = pipeline.ask(self._moment)
             self.question = self._asked.shown
 
     @property
@@ -108,10 +109,10 @@ class JobPreview:
             return self._records.memory
         return self._records.memories.get(self.partition)
 
-    def _stages(self, model: ClusterModel) -> Pipeline:
+    def _present(self, model: ClusterModel) -> Moment:
         sold = tuple(filter(self._home.sells, model.catalog))
         recent = replace(self._recent, gate=replace(self._recent.gate, now=self._now))
-        return Pipeline(
+        return Moment(
             self._records,
             self._settings,
             self._home,
@@ -119,6 +120,7 @@ class JobPreview:
             prices=OnDemandPrices(sold, model.resolved.standalone),
             now=self._now,
             recent=recent,
+            whole=snapshot(self._records, self._now, self._settings),
         )
 
     def _join(self, model: ClusterModel, record: Job) -> None:
@@ -151,18 +153,17 @@ class JobPreview:
         """
         if self._waits:
             jobs = ", ".join(self._records.jobs[self.job].spec.stage.depends_on)
-            return self._outcome(Decision((), (), (), (), ()), f"waits for {jobs} to end")
+            return self._outcome(NOTHING_DECIDED, f"waits for {jobs} to end")
         if plan is None or self._asked is None:
             statement = self._records.stated.get(self.partition)
             pools = () if statement is None else statement.pools
-            return self._outcome(Decision((), (), (), (), (), pools=pools))
-        whole = snapshot(self._records, self._now, self._settings)
+            return self._outcome(replace(NOTHING_DECIDED, pools=pools))
         ordered = {
             instance.id
             for instance in self._records.live.values()
             if instance.drain is not None and (instance.owned or instance.drain.ordered)
         }
-        answer = self._pipeline.answer(self._asked, plan, whole, (), ordered)
+        answer = pipeline.answer(self._moment, self._asked, plan, (), ordered)
         outcome = self._outcome(answer.decision)
         return replace(outcome, reasons=plan.reasons)
 

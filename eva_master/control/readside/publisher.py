@@ -10,7 +10,7 @@ from eva_master.control.readside.model import ActiveName, ClusterModel, ReadersV
 from eva_master.control.readside.persistent_map import PersistentMap
 from eva_master.control.readside.preview import JobPreview
 from eva_master.control.readside.shown_tasks import empty_index, followed
-from eva_master.control.rounds.pipeline import Recent
+from eva_master.control.rounds.moment import Recent
 from eva_master.control.settings import Settings
 from eva_master.control.state.derived.dags import Dag
 from eva_master.control.state.derived.task_counts import TaskCounts

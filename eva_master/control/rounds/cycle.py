@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from operator import is_not
 
 from eva_master.control.alarms import Alarm, Wake
@@ -26,12 +26,14 @@ from eva_master.control.planning import arriving
 from eva_master.control.planning.parts import events
 from eva_master.control.planning.snapshot_builder import revision, snapshot
 from eva_master.control.planning.validate_plan import Decision
+from eva_master.control.rounds import pipeline
 from eva_master.control.rounds.adoption import adopt
-from eva_master.control.rounds.claimed_room import others_wait
-from eva_master.control.rounds.given_up import concerned
-from eva_master.control.rounds.pipeline import Answer, Asked, Pipeline, Recent
+from eva_master.control.rounds.draft import Draft, Question
+from eva_master.control.rounds.moment import Moment, Recent
 from eva_master.control.rounds.preempting_across import make_room
-from eva_master.control.rounds.quotas import TenantLimits
+from eva_master.control.rounds.rules.claimed_room import others_wait
+from eva_master.control.rounds.rules.given_up import concerned
+from eva_master.control.rounds.rules.quotas import TenantLimits
 from eva_master.control.rounds.shared_queue import current
 from eva_master.control.rounds.withheld import Withheld, withheld
 from eva_master.control.supply import availability
@@ -92,7 +94,7 @@ class Cycle:
         """The revision of the snapshot of the last plan."""
         self._shown: frozenset[JobId] = frozenset()
         """Jobs that stand in lines already, and that policies see for the first time."""
-        self._asked: Asked | None = None
+        self._asked: Question | None = None
         """The last question to the policy."""
         self._yielded_to: set[JobId] = set()
         """Jobs for which others gave up their places before they had begun there."""
@@ -171,29 +173,28 @@ class Cycle:
         self._yielded_to &= self._state.jobs.keys()
         context.memory(RoundMemory).forget(since)
         self._state.dependencies.settle_priorities()
-        whole = snapshot(self._state, context.now, context.settings)
-        self._asked = self._pipeline().ask(whole)
+        self._asked = pipeline.ask(self._moment())
         self._note_parts(self._asked)
         context.memory(EmptiedMemory).asked(self.partition.name, self._in_flight)
         shown, memory = self._asked.shown, self._memory
         context.outbox.add(RequestPlan(self._in_flight, shown, memory, self.partition.name))
 
-    def _pipeline(self) -> Pipeline:
-        """The stages of a plan at this moment."""
+    def _moment(self) -> Moment:
+        """The partition as it is now."""
         context, state = self._context, self._state
         sources = state.catalog, state.resolved.standalone
         if self._prices is None or any(map(is_not, self._prices[0], sources)):
             sold = tuple(filter(self.partition.sells, state.catalog))
             self._prices = sources, OnDemandPrices(sold, sources[1])
-        prices, recent = self._prices[1], self.recent()
-        return Pipeline(
+        return Moment(
             state,
             context.settings,
             self.partition,
             sums=state.partition_tally.totals(),
-            prices=prices,
+            prices=self._prices[1],
             now=context.now,
-            recent=recent,
+            recent=self.recent(),
+            whole=snapshot(state, context.now, context.settings),
         )
 
     def recent(self) -> Recent:
@@ -216,15 +217,15 @@ class Cycle:
             turns=self._waiting_turns,
         )
 
-    def _note_parts(self, asked: Asked) -> None:
+    def _note_parts(self, asked: Question) -> None:
         """Remember whose turn it is next, where more tasks wait than one round plans for."""
-        part = asked.part
-        assert part is not None, "a question has one"
-        if self._news or part.rounds == 1:
-            self._rounds_left = part.rounds
+        turn = asked.turn
+        assert turn is not None, "a question has one"
+        if self._news or turn.rounds == 1:
+            self._rounds_left = turn.rounds
         self._rounds_left = max(0, self._rounds_left - 1)
-        self._waiting_turns = part.turns
-        self._state.set_memory(part.turns.dump(), TURNS_MEMORY + self.partition.name)
+        self._waiting_turns = turn.turns
+        self._state.set_memory(turn.turns.dump(), TURNS_MEMORY + self.partition.name)
 
     def _queue_memory(self) -> QueueMemory:
         """State that the rounds of all partitions leave to the queues at shared limits."""
@@ -354,57 +355,83 @@ class Cycle:
 
     def planned(self, event: PlanReady) -> None:
         """Carry out the requested plan, as far as it still holds."""
-        context = self._context
         self._in_flight = None
-        if context.closing_down:
+        if self._context.closing_down:
             return
-        self._milestones = self._ahead(event.plan.milestones)
+        self._note_wishes(event.plan)
+        draft = self._checked(event.plan)
+        self._note_cuts(draft)
+        names = self._adopt(event, draft)
+        self._pay(event.plan, draft.question)
+        self._open_lines(draft)
+        self._record(event, draft, names)
+        self._want_the_rest(draft)
+        self._look_at_members()
+
+    def _note_wishes(self, plan: Plan) -> None:
+        """Remember when the policy asks for its next plan."""
+        context = self._context
+        self._milestones = self._ahead(plan.again.milestones)
         self.ended(tuple(self._milestones))
-        self._again_ms = event.plan.again_ms
+        self._again_ms = plan.again.at_ms
         if self._again_ms is not None:
             context.alarms.at(Millis(max(context.now, self._again_ms)), self._again_alarm)
-        asked = self._asked
-        assert asked is not None, "a plan was requested"
-        whole = snapshot(self._state, context.now, context.settings)
+
+    def _checked(self, plan: Plan) -> Draft:
+        """The policy's plan after all stages."""
+        assert self._asked is not None, "a plan was requested"
         taken, ordered = self._standing.taken, self._ordered()
-        answer = self._pipeline().answer(asked, event.plan, whole, taken, ordered)
-        decision, put_off = answer.decision, answer.put_off
-        self._note_cuts(answer, asked)
-        context.memory(RoundMemory).declined.update(dict.fromkeys(answer.declined, context.now))
-        names = {**adopt(context, decision, self.partition.name), **answer.reused}
-        redirect(context, self.partition.name, asked.closed)
+        return pipeline.answer(self._moment(), self._asked, plan, taken, ordered)
+
+    def _adopt(self, event: PlanReady, draft: Draft) -> dict[int, InstanceId]:
+        """Make the plan the desired state; returns its new instances, by their keys."""
+        context, name, closed = self._context, self.partition.name, draft.question.closed
+        declined = context.memory(RoundMemory).declined
+        declined.update(dict.fromkeys(draft.declined, context.now))
+        names = {**adopt(context, draft.decision, name), **draft.reused}
+        redirect(context, name, closed)
         if not self._grid_ms:
-            placed = frozenset(run for run, _ in decision.places)
-            fill_own_nodes(context, self.partition.name, asked.closed, placed)
-        seen = not self._rounds_left
-        keeping.adopted(context, self.partition.name, event.round, answer.yielding, whole=seen)
-        context.memory(EmptiedMemory).await_too(answer.awaited, self._state.live)
-        ours = [terms for terms in self._state.lending.in_force() if self._has(terms)]
-        quotas = context.settings.tenancy.quotas
-        payments.adopt(self._state, event.plan, ours, quotas, context.now)
-        ended = {terms for tenant in asked.shown.tenants for terms in tenant.ended}
-        self._state.lending.told(
-            {terms for terms in ended if terms.partition == self.partition.name}
-        )
-        claims = asked.shown.claims
-        context.memory(LineMemory).claimed[self.partition.name] = {
-            name for claim in claims for name in claim.instances
-        }
+            placed = frozenset(run for run, _ in draft.decision.places)
+            fill_own_nodes(context, name, closed, placed)
+        keeping.adopted(context, name, event.round, draft.yielding, whole=not self._rounds_left)
+        context.memory(EmptiedMemory).await_too(draft.awaited, self._state.live)
+        return names
+
+    def _pay(self, plan: Plan, question: Question) -> None:
+        """Carry out the terms on which jobs use room of other tenants."""
+        lending, name = self._state.lending, self.partition.name
+        ours = [terms for terms in lending.in_force() if self._has(terms)]
+        quotas = self._context.settings.tenancy.quotas
+        payments.adopt(self._state, plan, ours, quotas, self._context.now)
+        ended = {terms for tenant in question.shown.tenants for terms in tenant.ended}
+        lending.told({terms for terms in ended if terms.partition == name})
+
+    def _open_lines(self, draft: Draft) -> None:
+        """Have jobs stand in their lines again, beside the room that claims keep."""
+        claimed = self._context.memory(LineMemory).claimed
+        claimed[self.partition.name] = draft.question.closed
         self._shown = frozenset()
-        arriving.rejoin(context, tuple(self._standing.joined))
-        if self._more_are_ready(decision) or self._rounds_left:
+        arriving.rejoin(self._context, tuple(self._standing.joined))
+        if self._more_are_ready(draft.decision) or self._rounds_left:
             self.want(insists=True)
+
+    def _record(self, event: PlanReady, draft: Draft, names: Mapping[int, InstanceId]) -> None:
+        """Journal the round, with the policy's memory and the reasons of what was adopted."""
         self._set_memory(event.memory)
         self._state.write_learned()
-        dropped = set(decision.dropped) | _left_out(event.plan, answer.plan)
+        placed = {entry.run for entry in event.plan.entries if isinstance(entry, Assign)}
+        dropped = {*draft.decision.dropped, *(placed - draft.effect.assigned.keys())}
         reasons = event.plan.reasons.adopted(names, dropped)
-        self._state.put_round(self._round(event.round, event.plan, decision, reasons))
-        behind = others_wait(decision, claims)
-        if (decision.dropped or behind) and not put_off:
+        self._state.put_round(self._round(event.round, event.plan, draft.decision, reasons))
+
+    def _want_the_rest(self, draft: Draft) -> None:
+        """Have a plan made for what this one leaves."""
+        decision, shown = draft.decision, draft.question.shown
+        behind = others_wait(decision, shown.claims)
+        if (decision.dropped or behind) and not draft.put_off:
             self.want(insists=True)  # else there is a plan once the boots are known
-        self._note_turns(answer, asked)
-        yield_places(context, asked.shown, self._yielded_to)
-        self._look_at_members()
+        self._note_turns(draft)
+        yield_places(self._context, shown, self._yielded_to)
 
     def _look_at_members(self) -> None:
         """Have plans made by which pools give up members for tasks that wait now."""
@@ -456,9 +483,9 @@ class Cycle:
                 self._state.view_cache.job_changed(name)
         return more
 
-    def _note_cuts(self, answer: Answer, asked: Asked) -> None:
+    def _note_cuts(self, answer: Draft) -> None:
         """Remember the parts of a plan that rules cut, and the time of the next look."""
-        context, self._cut = self._context, answer.cut
+        context, asked, self._cut = self._context, answer.question, answer.cut
         # the next plan knows the rest of the quota
         if answer.over_quota and answer.decision.places:
             self.want(insists=True)
@@ -474,16 +501,16 @@ class Cycle:
         if answer.dear - self._dear:  # the policy is to look for something cheaper
             self.want(insists=True)
         self._dear = self._dear | answer.dear if answer.dear else frozenset()
-        runs = asked.masked.snapshot.runs if answer.dear else ()
+        runs = asked.part.runs if answer.dear else ()
         self._judged = frozenset(run.id for run in runs)
-        if answer.dear or asked.masked.offerings:
-            hasty = hurry(self._state, answer.present, context.now, context.settings)
+        if answer.dear or asked.masked:
+            hasty = hurry(self._state, answer.now, context.now, context.settings)
             if hasty.next_ms is not None:
                 context.alarms.at(hasty.next_ms, Alarm(Wake.AVAILABILITY))
 
-    def _note_turns(self, answer: Answer, asked: Asked) -> None:
+    def _note_turns(self, answer: Draft) -> None:
         """Remember for whom this partition left unused what is free of shared limits."""
-        context, queue = self._context, asked.queue
+        context, queue = self._context, answer.question.queue
         memory = context.memory(SharedLimitsMemory)
         if queue is None:
             return
@@ -515,9 +542,6 @@ class Cycle:
             if instance.owned or (instance.drain is not None and instance.drain.ordered)
         }
 
-    def _owner(self, job: JobId) -> str:
-        return self._state.jobs[job].spec.owner
-
     def _round(self, number: int, plan: Plan, decision: Decision, reasons: Reasons) -> Round:
         moves = sum(self._state.runs[run].instance is not None for run, _ in decision.places)
         assert self._requested is not None
@@ -541,11 +565,3 @@ def _served(decision: Decision) -> set[JobId]:
     growing = {pool.name for pool in decision.pools if not bought.isdisjoint(pool.members)}
     lines = (line for line in decision.lines if not growing.isdisjoint(line.pools))
     return {job for line in lines for job in line.jobs}
-
-
-def _left_out(plan: Plan, cut: Plan) -> set[RunId]:
-    """The task runs that a plan places and a part of it does not."""
-    if plan is cut:
-        return set()
-    placed = {entry.run for entry in cut.entries if isinstance(entry, Assign)}
-    return {entry.run for entry in plan.entries if isinstance(entry, Assign)} - placed

@@ -6,14 +6,14 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 from eva_master.control.context import Context
-from eva_master.control.limits import Usage, units
 from eva_master.control.planning.allowance import allowance
+from eva_master.control.rounds.rules.cluster_limits import Usage
 from eva_master.model.accounting.per_hour import counted_per_hour
 from eva_master.model.fleet.partitions import Partition
 from eva_master.model.ids import InstanceId, JobId, Millis
-from eva_master.model.planning.plan import Assign, Plan
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.records import Instance
+from eva_master.packing.plan_effect import PlanEffect
 
 
 @dataclass(slots=True)
@@ -59,8 +59,8 @@ class Withheld:
 def withheld(
     context: Context,
     partition: Partition,
-    plan: Plan,
-    cut: Plan,
+    effect: PlanEffect,
+    cut: PlanEffect,
     whole: Snapshot,
 ) -> set[JobId]:
     """The jobs whose cut part exceeds limits even if all other jobs make room.
@@ -72,13 +72,13 @@ def withheld(
     Args:
         context: Context of the control loop.
         partition: The partition of the plan.
-        plan: The plan before limits cut it.
+        effect: The plan before limits cut it.
         cut: The plan after limits cut it.
         whole: The cluster as it is.
     """
-    if plan is cut:
+    if effect is cut:
         return set()
-    kept = {entry.run for entry in cut.entries if isinstance(entry, Assign)}
+    kept = cut.assigned
     stays = {instance.id: instance for instance in _staying(context, partition)}
     ours = [instance for instance in stays.values() if instance.partition == partition.name]
     allowed = replace(
@@ -87,16 +87,16 @@ def withheld(
         per_hour=counted_per_hour(ours),
     )
     prices: dict[InstanceId | int, int] = {view.id: view.offering.price for view in whole.instances}
-    prices.update((launch.key, launch.offering.price) for launch in plan.launches)
+    prices.update((key, offering.price) for key, offering in effect.launched.items())
 
     def owner_of(job: JobId) -> str:
         return context.state.jobs[job].spec.owner
 
-    usage, jobs = Usage(whole, context.settings.limits, owner_of), set()
-    for unit in units(plan, whole):
+    usage, jobs = Usage(whole, context.settings.limits, owner_of, 0), set()
+    for unit in effect.units:
         if all(entry.run in kept for entry in unit.entries):
             continue
-        places = {entry.on for entry in unit.entries} - stays.keys()
+        places = unit.places - stays.keys()
         price = sum(prices.get(place, 0) for place in places)
         live = len(stays) + sum(not isinstance(place, int) for place in places)
         if allowed.refusal(len(places), price) or usage.excess(unit, live):

@@ -8,21 +8,17 @@ while whatever is on sale.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from eva_master.learning.boots import Boots, Scope, lost_scope
 from eva_master.model.arithmetic.durations import clock
 from eva_master.model.arithmetic.loop_time import AS_LOOP, WallClock
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import JobId, Millis, RunId
-from eva_master.model.job import JobKind
-from eva_master.model.planning.job_view import JobView
-from eva_master.model.planning.plan import Assign, Hold, Plan, PlanEntry, left, pooled
-from eva_master.model.planning.snapshot import Snapshot
+from eva_master.model.planning.plan import Plan, pooled
+from eva_master.packing.plan_effect import PlanEffect, Unit
 from eva_master.packing.precedence import precedence
-
-_NOBODY = JobId("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,113 +38,59 @@ class BootGate:
     now: Millis
     wall: WallClock = AS_LOOP
 
-    def passed(self, seen: Snapshot, plan: Plan) -> tuple[Plan, bool]:
+    def passed(self, effect: PlanEffect) -> tuple[PlanEffect, bool]:
         """Take purchases that are not allowed yet out of a plan.
 
         Args:
-            seen: The cluster as it is.
-            plan: The policy's plan.
+            effect: The policy's plan.
 
         Returns:
             The rest of the plan, in which tasks that wait for an instance are held with the reason;
             and whether anything was taken out.
         """
         if not self.boots.streaks:
-            return plan, False
-        plan = self._told(seen, plan)
-        reasons, barred = self._put_off(seen, plan) if plan.launches else ({}, set())
-        if not reasons and not barred:
-            return plan, False
-        plan = left(plan, barred)
-        entries: list[PlanEntry] = [e for e in plan.entries if e.run not in reasons]
-        waiting = {run.id for run in seen.runs if run.instance is None}
-        entries.extend(Hold(run, why) for run, why in reasons.items() if run in waiting)
-        used = {entry.on for entry in entries if isinstance(entry, Assign)} | set(pooled(plan))
-        launches = tuple(launch for launch in plan.launches if launch.key in used)
-        return replace(plan, launches=launches, entries=tuple(entries)), True
+            return effect, False
+        effect = self._told(effect)
+        if not effect.plan.launches:
+            return effect, False
+        passed = _Tries(self, effect).outcome()
+        return passed, passed is not effect
 
-    def _told(self, seen: Snapshot, plan: Plan) -> Plan:
+    def _told(self, effect: PlanEffect) -> PlanEffect:
         """A plan that tells tasks in line of boots that are slow or were doubtful."""
         slow: dict[str, str] = {}
-        for view in seen.instances if plan.lines else ():
-            if view.pool and not view.ready and (suspects := self._suspects([view.offering])):
+        for view in effect.now.instances if effect.plan.lines else ():
+            if view.pool and not view.ready and (suspects := self.suspects([view.offering])):
                 slow.setdefault(view.pool, _waits_for_a_boot(next(iter(suspects.values()))))
-        if not slow:
-            return plan
         whys = {
             job: slow[name]
-            for line in plan.lines
+            for line in effect.plan.lines
             for name in line.pools
             if name in slow
             for job in line.jobs
         }
-        job_of = {run.id: run.job for run in seen.runs}
-        entries = tuple(
-            replace(entry, reason=why)
-            if isinstance(entry, Hold) and (why := whys.get(job_of.get(entry.run, _NOBODY)))
-            else entry
-            for entry in plan.entries
-        )
-        return replace(plan, entries=entries)
+        runs = (effect.runs[name] for name in effect.held if name in effect.runs)
+        return effect.explain({run.id: whys[run.job] for run in runs if run.job in whys})
 
-    def _put_off(self, seen: Snapshot, plan: Plan) -> tuple[dict[RunId, str], set[int]]:
-        """Why task runs have to wait, and the new members of pools that are not bought yet."""
-        offerings = {launch.key: launch.offering for launch in plan.launches}
-        trying: set[Scope] = set()
-        bought: set[int] = set()
-        refused: set[int] = set()
-        """New members of pools for which those have to wait that are to be the first there."""
-        reasons: dict[RunId, str] = {}
-        doubtful = self.boots.suspect_jobs()
-        for job, runs in _units(seen, plan):
-            keys = {key for key in runs.values() if isinstance(key, int)} - bought
-            needed = [offerings[key] for key in keys if key in offerings]
-            suspects = self._suspects(needed)
-            if needed and job in doubtful:
-                suspects |= {lost_scope(job): self.boots.streaks[lost_scope(job)].why}
-            why = self._why(job, bool(needed), suspects, trying)
-            if why:
-                reasons.update(dict.fromkeys(runs, why))
-                refused |= keys
-            else:
-                trying |= suspects.keys()
-                bought |= keys
-        barred = (refused - bought).intersection(pooled(plan))
-        claimants = _claimants(plan)
-        for key in pooled(plan):
-            if key in barred or key in bought or key not in offerings:
-                continue
-            suspects = self._suspects([offerings[key]])
-            whys: dict[JobId, str] = {}
-            for job in claimants.get(key, ()):
-                own = suspects
-                if job in doubtful:
-                    own = suspects | {lost_scope(job): self.boots.streaks[lost_scope(job)].why}
-                whys[job] = self._why(job, True, own, trying)
-                if not whys[job]:
-                    trying |= own.keys()
-                    break
-            else:
-                if whys or suspects.keys() & (self.booting | trying):
-                    barred.add(key)
-                    for view in seen.jobs:
-                        if view.id in whys:
-                            reasons.update(dict.fromkeys(view.runs, whys[view.id]))
-                else:
-                    trying |= suspects.keys()
-        return reasons, barred
-
-    def _suspects(self, offerings: list[Offering]) -> dict[Scope, str]:
+    def suspects(self, offerings: Iterable[Offering]) -> dict[Scope, str]:
+        """The scopes of failed boots that some offerings belong to, with the last failure."""
         return {
             scope: streak.why
             for offering in offerings
             for scope, streak in self.boots.suspects(offering)
         }
 
-    def _why(
-        self, job: JobId, buys: bool, suspects: Mapping[Scope, str], trying: set[Scope]
+    def refusal(
+        self, job: JobId, buys: bool, suspects: Mapping[Scope, str], trying: Collection[Scope]
     ) -> str:
-        """Why nothing is bought for a task or gang now; empty if it is."""
+        """Why nothing is bought for a task or gang now; empty if it is.
+
+        Args:
+            job: Its job.
+            buys: Whether it needs a new instance.
+            suspects: Scopes of the offerings to buy, with the last failure of each.
+            trying: Scopes that others try already.
+        """
         streak = self.boots.of_job(job)
         if buys and streak is not None and streak.until_ms > self.now:
             what = "instances" if streak is self.boots.streaks.get(lost_scope(job)) else "boots"
@@ -168,6 +110,82 @@ def _waits_for_a_boot(why: str) -> str:
     return f"waits until another instance has booted, since the last did not: {why}"
 
 
+class _Tries:
+    """One plan behind the gate: the most urgent unit tries for all of a scope."""
+
+    def __init__(self, gate: BootGate, effect: PlanEffect) -> None:
+        self._gate = gate
+        self._effect = effect
+        self._doubtful = gate.boots.suspect_jobs()
+        self._trying: set[Scope] = set()
+        self._bought: set[int] = set()
+        self._refused: set[int] = set()
+        """New instances for which units wait that are to be the first there."""
+        self._claimants = _claimants(effect.plan)
+        self._waits: dict[RunId, str] = {}
+        """Reasons of jobs in lines for members that are not bought."""
+
+    def outcome(self) -> PlanEffect:
+        """The rest of the plan."""
+        units = sorted(
+            self._effect.units, key=lambda unit: (precedence(unit.job), unit.entries[0].run)
+        )
+        held: dict[RunId, str] = {}
+        for unit in units:
+            needed = self._needed(unit)
+            suspects = self._suspects_of(unit.job.id, needed)
+            if why := self._why(unit.job.id, bool(needed), suspects):
+                held.update((entry.run, why) for entry in unit.entries)
+                self._refused |= unit.bought - self._bought
+            else:
+                self._trying |= suspects.keys()
+                self._bought |= unit.bought
+        gone = self._too_many(pooled(self._effect.plan))
+        return self._effect.drop({**held, **self._waits}, gone)
+
+    def _too_many(self, members: Sequence[int]) -> set[int]:
+        """New members of pools that are not bought now."""
+        barred = (self._refused - self._bought).intersection(members)
+        for key in members:
+            if key in barred or key in self._bought or key not in self._effect.launched:
+                continue
+            if not self._is_tried(key):
+                barred.add(key)
+        return barred
+
+    def _is_tried(self, key: int) -> bool:
+        """Whether a new member is bought for the jobs in its lines, or for none of them."""
+        offering, whys = self._effect.launched[key], dict[JobId, str]()
+        for job in self._claimants.get(key, ()):
+            suspects = self._suspects_of(job, [offering])
+            whys[job] = self._why(job, True, suspects)
+            if not whys[job]:
+                self._trying |= suspects.keys()
+                return True
+        suspects = self._gate.suspects([offering])
+        if whys or suspects.keys() & (self._gate.booting | self._trying):
+            for job, why in whys.items():
+                if job in self._effect.jobs:
+                    self._waits.update(dict.fromkeys(self._effect.jobs[job].runs, why))
+            return False
+        self._trying |= suspects.keys()
+        return True
+
+    def _needed(self, unit: Unit) -> list[Offering]:
+        launched = self._effect.launched
+        return [launched[key] for key in unit.bought - self._bought if key in launched]
+
+    def _suspects_of(self, job: JobId, needed: Sequence[Offering]) -> dict[Scope, str]:
+        suspects = self._gate.suspects(needed)
+        if needed and job in self._doubtful:
+            scope = lost_scope(job)
+            suspects[scope] = self._gate.boots.streaks[scope].why
+        return suspects
+
+    def _why(self, job: JobId, buys: bool, suspects: Mapping[Scope, str]) -> str:
+        return self._gate.refusal(job, buys, suspects, self._trying)
+
+
 def _claimants(plan: Plan) -> Mapping[int, Sequence[JobId]]:
     """The jobs in whose lines new members of pools are, by the members' keys."""
     jobs_by_key: defaultdict[int, dict[JobId, None]] = defaultdict(dict)
@@ -177,19 +195,3 @@ def _claimants(plan: Plan) -> Mapping[int, Sequence[JobId]]:
             if isinstance(key, int):
                 jobs_by_key[key].update(dict.fromkeys(jobs))
     return {key: tuple(jobs) for key, jobs in jobs_by_key.items()}
-
-
-def _units(seen: Snapshot, plan: Plan) -> list[tuple[JobId, dict[RunId, object]]]:
-    """The plan's assignments, gangs whole and other tasks one by one, the most urgent first."""
-    jobs: Mapping[JobId, JobView] = {job.id: job for job in seen.jobs}
-    job_of = {run.id: run.job for run in seen.runs}
-    units: defaultdict[tuple[JobId, RunId | None], dict[RunId, object]] = defaultdict(dict)
-    for entry in plan.entries:
-        if isinstance(entry, Assign) and (job := job_of.get(entry.run)) is not None:
-            gang = jobs[job].spec.kind is JobKind.GANG
-            units[job, None if gang else entry.run][entry.run] = entry.on
-
-    def urgency(unit: tuple[JobId, RunId | None]) -> tuple[object, ...]:
-        return precedence(jobs[unit[0]]), unit[1] or ""
-
-    return [(unit[0], units[unit]) for unit in sorted(units, key=urgency)]

@@ -135,6 +135,33 @@ class Fork:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Again:
+    """When to plan again at the latest, even if nothing else has changed.
+
+    Attributes:
+        at_ms: The time; `None` for never.
+        milestones: Jobs, each with the number of ended tasks at which to plan again, though a line
+            gives away the room that they leave.
+    """
+
+    at_ms: Millis | None = None
+    milestones: tuple[tuple[JobId, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Loans:
+    """Use that jobs make of the room of other tenants.
+
+    Attributes:
+        terms: Terms of the jobs, sorted by job. Terms of a job that is not mentioned end.
+        transfers: Payments from tenant to tenant that are due now, once.
+    """
+
+    terms: tuple[Terms, ...] = ()
+    transfers: tuple[Transfer, ...] = ()
+
+
 PlanEntry = Assign | Hold | Suspend | Duplicate | Retire
 
 
@@ -152,15 +179,10 @@ class Plan:
         pools: All pools there are to be: an instance that is in none of them stands in none.
         lines: All lines there are to be.
         sizes: At most one per elastic gang; a gang without an entry keeps its size.
-        again_ms: When to plan again at the latest, even if nothing has happened; `None` for never.
-        milestones: Jobs, each with the number of ended tasks at which to plan again, though a line
-            gives away the room that they leave.
+        again: When to plan again.
         pilots: Tasks by their indexes whose run times are to be measured for the others of their
             jobs, where no line has them `chosen`. Plans see waiting pilots before all other tasks.
-        forks: Forks that begin; no policy states any.
-        terms: Terms on which jobs use the room of other tenants, sorted by job. Terms of a job that
-            is not mentioned end.
-        transfers: Payments from tenant to tenant that are due now, once.
+        loans: Use of the room of other tenants.
     """
 
     launches: tuple[NewInstance, ...] = ()
@@ -170,12 +192,9 @@ class Plan:
     pools: tuple[Pool, ...] = ()
     lines: tuple[Line, ...] = ()
     sizes: tuple[Resize, ...] = ()
-    again_ms: Millis | None = None
-    milestones: tuple[tuple[JobId, int], ...] = ()
+    again: Again = Again()
     pilots: tuple[tuple[JobId, tuple[int, ...]], ...] = ()
-    forks: tuple[Fork, ...] = ()
-    terms: tuple[Terms, ...] = ()
-    transfers: tuple[Transfer, ...] = ()
+    loans: Loans = Loans()
 
 
 def pooled(plan: Plan) -> tuple[int, ...]:

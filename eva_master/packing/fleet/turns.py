@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from eva_master.model.ids import Millis, RunId
-from eva_master.model.planning.plan import Hold, Plan, PlanEntry, Suspend
+from eva_master.model.planning.plan import Again, Hold, Plan, PlanEntry, Suspend
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.values import replace
 from eva_master.packing.bins.open_instances import OpenInstances
@@ -58,7 +58,7 @@ def turn_plan(
     plan = build_plan(snapshot, instances, unplaced_groups, occupants, moves)
     entries.extend(plan.entries)
     every_entry = tuple(sorted(entries, key=lambda it: it.run))
-    return replace(plan, entries=every_entry, again_ms=again)
+    return replace(plan, entries=every_entry, again=Again(again))
 
 
 def unplaced(contenders: Sequence[Contender], instances: OpenInstances) -> list[Contender]:

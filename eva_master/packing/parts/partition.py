@@ -9,7 +9,7 @@ from dataclasses import replace
 from eva_master.model.catalog import Offering, tally
 from eva_master.model.ids import InstanceId
 from eva_master.model.planning.job_view import JobView
-from eva_master.model.planning.plan import Assign, Duplicate, Plan, PlanEntry
+from eva_master.model.planning.plan import Again, Assign, Duplicate, Loans, Plan, PlanEntry
 from eva_master.model.planning.reasons import Reasons
 from eva_master.model.planning.snapshot import InstanceView, Snapshot
 from eva_master.model.planning.standing import Line, Pool
@@ -92,7 +92,7 @@ def merge(plans: Iterable[Plan]) -> Plan:
     said = [plan for plan in every if plan != Plan(figures=plan.figures) or plan.reasons != _NONE]
     if len(said) < 2:
         return (said or every or [Plan()])[-1]
-    merged = Plan()
+    merged, times = Plan(), [plan.again.at_ms for plan in said]
     for plan in said:
         first = len(merged.launches)
         keys = {launch.key: first + n for n, launch in enumerate(plan.launches)}
@@ -107,14 +107,15 @@ def merge(plans: Iterable[Plan]) -> Plan:
             (*merged.pools, *(_pool(pool, keys) for pool in plan.pools)),
             (*merged.lines, *(_line(line, keys) for line in plan.lines)),
             (*merged.sizes, *plan.sizes),
-            min(
-                (decision.again_ms for decision in said if decision.again_ms is not None),
-                default=None,
+            Again(
+                min((time for time in times if time is not None), default=None),
+                (*merged.again.milestones, *plan.again.milestones),
             ),
-            (*merged.milestones, *plan.milestones),
             (*merged.pilots, *plan.pilots),
-            terms=(*merged.terms, *plan.terms),
-            transfers=(*merged.transfers, *plan.transfers),
+            Loans(
+                (*merged.loans.terms, *plan.loans.terms),
+                (*merged.loans.transfers, *plan.loans.transfers),
+            ),
         )
     return replace(merged, entries=tuple(sorted(merged.entries, key=lambda entry: entry.run)))
 

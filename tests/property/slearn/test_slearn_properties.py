@@ -187,8 +187,8 @@ def test_no_run_time_and_no_clock_breaks_a_round(
         assert memory is not None
         assert Memory.read(memory).written() == memory
         succeeded = {job.id: job.progress.succeeded for job in seen.jobs}
-        assert all(count > succeeded[job] for job, count in plan.milestones), "it is not over"
-        assert plan.again_ms is None or plan.again_ms > now, "it is not asked again at once"
+        assert all(count > succeeded[job] for job, count in plan.again.milestones), "it is not over"
+        assert plan.again.at_ms is None or plan.again.at_ms > now, "it is not asked again at once"
         waiting = {run.job for run in seen.runs if run.instance is None}
         lined = {job for line in plan.lines for job in line.jobs}
         assert waiting <= lined, "each stands in a line"

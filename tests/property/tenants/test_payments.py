@@ -15,7 +15,7 @@ from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.events import JobSubmitted
 from eva_master.model.ids import Exact, Family, Price, Workload
 from eva_master.model.job import JobSpec, Program, TaskSpec
-from eva_master.model.planning.plan import Plan, PolicyMemory
+from eva_master.model.planning.plan import Loans, Plan, PolicyMemory
 from eva_master.model.planning.quotas import Tenancy
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.tenancy import Terms, Transfer
@@ -62,7 +62,7 @@ class Moneyed:
                 terms.append(Terms(job.id, rng.randint(0, 3), amounts, lent))
         payer, payee = rng.sample(TENANTS, 2)
         payments = (Transfer(payer, payee, rng.randint(-5, 1_000)),)
-        return replace(plan, terms=tuple(terms), transfers=payments), memory
+        return replace(plan, loans=Loans(tuple(terms), payments)), memory
 
 
 def _world(seed: int, trouble: float, fuses: list[int]) -> ChaoticWorld:

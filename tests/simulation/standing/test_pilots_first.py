@@ -17,7 +17,7 @@ from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, RunId
 from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.planning.estimate import Estimates, Source
 from eva_master.model.planning.job_view import JobView
-from eva_master.model.planning.plan import Plan, PolicyMemory
+from eva_master.model.planning.plan import Again, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.standing import Line, Pool
 from eva_master.model.records import TaskRun
@@ -63,7 +63,7 @@ class Named:
             return Plan(pools=(pool,), lines=(line,)), memory
         line = replace(line, chosen=tuple((job, self.indexes) for job in jobs))
         milestones = tuple((job, len(self.indexes)) for job in jobs)
-        return Plan(pools=(pool,), lines=(line,), milestones=milestones), memory
+        return Plan(pools=(pool,), lines=(line,), again=Again(milestones=milestones)), memory
 
 
 class World:
@@ -157,7 +157,7 @@ def test_a_milestone_that_was_reached_while_the_plan_was_made_is_not_missed() ->
         ) -> tuple[Plan, PolicyMemory | None]:
             plan, memory = super().plan(snapshot, memory)
             more = tuple((job.id, job.progress.succeeded + 1) for job in snapshot.jobs)
-            return replace(plan, milestones=(*more, (JobId("nobody-9"), 1))), memory
+            return replace(plan, again=Again(milestones=(*more, (JobId("nobody-9"), 1)))), memory
 
     policy = Next(0, 1)
     world = World(policy, slots=2, latency_ms=100_000)
@@ -178,7 +178,7 @@ def test_a_milestone_that_the_policy_saw_reached_causes_no_plan() -> None:
         ) -> tuple[Plan, PolicyMemory | None]:
             plan, memory = super().plan(snapshot, memory)
             there = tuple((job.id, job.progress.succeeded) for job in snapshot.jobs)
-            return replace(plan, milestones=there), memory
+            return replace(plan, again=Again(milestones=there)), memory
 
     policy = Content()
     world = World(policy, slots=2)

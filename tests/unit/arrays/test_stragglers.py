@@ -22,6 +22,7 @@ from eva_master.model.planning.snapshot import (
 from eva_master.model.planning.standing import Pool
 from eva_master.model.resources import Resources
 from eva_master.packing import stragglers
+from eva_master.packing.plan_effect import PlanEffect
 from eva_master.testing.job_views import job_view
 
 C = Family("c")
@@ -73,7 +74,7 @@ BUSY = _run("b-2/0", I2)
 
 def _added(snapshot: Snapshot, plan: Plan | None = None) -> tuple[object, ...]:
     before = plan or Plan()
-    after = stragglers.completed(snapshot, before)
+    after = stragglers.completed(PlanEffect(snapshot, before)).plan
     assert after.entries[: len(before.entries)] == before.entries
     return after.entries[len(before.entries) :]
 
@@ -86,8 +87,8 @@ def test_a_late_task_gets_an_extra_run_beside_others_where_there_is_room() -> No
 
 
 def test_a_plan_of_jobs_that_ask_for_nothing_stays_the_same_value() -> None:
-    plan = Plan()
-    assert stragglers.completed(_snapshot(LATE, BUSY, left=None), plan) is plan
+    effect = PlanEffect(_snapshot(LATE, BUSY, left=None), Plan())
+    assert stragglers.completed(effect) is effect
 
 
 @pytest.mark.parametrize(

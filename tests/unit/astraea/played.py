@@ -295,13 +295,13 @@ class Market:
         return plan
 
     def _booked(self, plan: Plan) -> None:
-        for one in plan.terms:
+        for one in plan.loans.terms:
             owner = self.known[one.job].tenant
             for name, amount in one.lenders:
                 paid = amount * MILLIS_PER_HOUR
                 self._book(owner, paid=Exact(self.standing[owner].paid + paid))
                 self._book(name, earned=Exact(self.standing[name].earned + paid))
-        for it in plan.transfers:
+        for it in plan.loans.transfers:
             self._book(it.payer, given=self.standing[it.payer].given + it.amount)
             self._book(it.payee, received=self.standing[it.payee].received + it.amount)
 

@@ -172,7 +172,7 @@ class TestPrices:
         plan = self.market().round()
         # Two dollars an hour for four GPUs, of which it got none.
         assert plan.figures["price:g"] == 500_000
-        assert [(it.job, it.gpus, it.lenders) for it in plan.terms] == [
+        assert [(it.job, it.gpus, it.lenders) for it in plan.loans.terms] == [
             ("dear", 4, (("cy", 4 * 500_000),))
         ]
 
@@ -181,11 +181,11 @@ class TestPrices:
         market.works = [*list(market.works)[:1]]
         plan = market.round()
         assert plan.figures["price:g"] == 0
-        assert [it.per_hour for it in plan.terms] == [0]
+        assert [it.per_hour for it in plan.loans.terms] == [0]
 
     def test_without_prices_nobody_pays(self) -> None:
         plan = self.market(pricing="none").round()
-        assert [it.per_hour for it in plan.terms] == [0]
+        assert [it.per_hour for it in plan.loans.terms] == [0]
 
     def test_a_job_to_which_waiting_costs_less_does_not_borrow(self) -> None:
         """It would come first by the work that it has left, and leaves the room to others."""
@@ -212,7 +212,7 @@ class TestPrices:
             {"pricing": "posted", "posted_usd_per_hour": 15.0},
         )
         plan = market.round()
-        assert [it.per_hour for it in plan.terms] == pytest.approx(
+        assert [it.per_hour for it in plan.loans.terms] == pytest.approx(
             [0, MILLION, 3 * MILLION], abs=30
         )
 
@@ -223,14 +223,14 @@ class TestPrices:
             snapshot = market.seen()
             plan = market.round()
             check_money(market, snapshot)
-            for one in plan.terms:
+            for one in plan.loans.terms:
                 assert one.per_hour >= 0
                 assert sum(one.lent) <= 1000 * one.gpus
                 assert one.lenders == tuple(sorted(one.lenders))
                 assert all(amount >= 0 for _, amount in one.lenders)
             idle = sum(market.nodes) - sum(gpus_of_snapshot(market.snapshot).values())  # type: ignore[arg-type]
             if idle:
-                assert not sum(it.per_hour for it in plan.terms)
+                assert not sum(it.per_hour for it in plan.loans.terms)
 
 
 def check_money(market: Market, snapshot: Snapshot) -> None:
@@ -254,8 +254,8 @@ class TestNames:
             plan, renamed = market.round(), other.round()
             assert unnamed(plan) == unnamed(renamed)
             assert plan.sizes == renamed.sizes
-            assert [(it.job, it.gpus) for it in plan.terms] == [
-                (it.job, it.gpus) for it in renamed.terms
+            assert [(it.job, it.gpus) for it in plan.loans.terms] == [
+                (it.job, it.gpus) for it in renamed.loans.terms
             ]
 
 
@@ -346,7 +346,7 @@ def test_jobs_of_unknown_length_borrow_last_and_pay_like_others() -> None:
     assert market.members("known") == 1
     market = Market([1], {"ana": 0, "cy": 1}, [unknown, replace(unknown, name="v", loses=5)])
     plan = market.round()
-    assert [(it.job, it.per_hour) for it in plan.terms] == [("unknown", 5_000_000)]
+    assert [(it.job, it.per_hour) for it in plan.loans.terms] == [("unknown", 5_000_000)]
 
 
 def test_whoever_waits_is_told_what_it_would_take() -> None:

@@ -80,7 +80,7 @@ def test_who_borrows_pays_those_who_leave_something_idle() -> None:
     works = [Work("wide", "ana", 8, most=4, least=3, dollars=1000, loses=100)]
     market = Batched([2, 2], {"ana": 2, "bob": 2}, works, {"full_gpu_usd": 3.0})
     market.until_placed("wide")
-    (terms,) = market.plans[-1].terms
+    (terms,) = market.plans[-1].loans.terms
     assert (terms.job, terms.gpus) == ("wide", 4)
     assert {name for name, _ in terms.lenders} == {"ana", "bob"}
     assert sum(terms.lent) == 4000
@@ -129,7 +129,7 @@ def test_the_policy_wakes_when_a_round_begins_or_a_job_is_due() -> None:
     market = Batched([1], {"ana": 1}, [Work("a", "ana", 2), Work("b", "ana", 2)])
     began = market.now
     market.round()
-    assert market.plans[-1].again_ms == Millis(began + 2 * MILLIS_PER_HOUR)
+    assert market.plans[-1].again.at_ms == Millis(began + 2 * MILLIS_PER_HOUR)
 
 
 def test_memory_holds_jobs_that_are_there_and_no_others() -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eva_master.control.rounds.claimed_room import kept_off
+from eva_master.control.rounds.rules.claimed_room import kept_off
 from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.job import JobKind
 from eva_master.model.planning.claims import Claim
 from eva_master.model.planning.plan import Assign, Duplicate, Hold, NewInstance, Plan, Resize
 from eva_master.model.planning.snapshot import RemainingWork, Snapshot
 from eva_master.model.planning.standing import Line, Pool
+from eva_master.packing.plan_effect import PlanEffect
 from tests.fakes.snapshots import START, Cluster, offer, task
 
 FOUR, ONE = task("w", any=(0, 4, 8)), task("w", any=(0, 1, 2))
@@ -40,7 +41,7 @@ def new(*keys: int) -> tuple[NewInstance, ...]:
 
 
 def kept(plan: Plan, *claims: Claim, snapshot: Snapshot | None = None) -> Plan:
-    return kept_off(plan, cluster().snapshot() if snapshot is None else snapshot, claims)
+    return kept_off(PlanEffect(snapshot or cluster().snapshot(), plan), claims).plan
 
 
 def test_a_task_that_waits_does_not_come_and_one_that_runs_stays():

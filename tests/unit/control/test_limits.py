@@ -6,8 +6,9 @@ import sys
 
 import pytest
 
-from eva_master.control.limits import within
 from eva_master.control.machine import Machine
+from eva_master.control.rounds.rules import caps
+from eva_master.control.rounds.rules.cluster_limits import Usage
 from eva_master.control.settings import Limits, Settings
 from eva_master.control.state.store import State
 from eva_master.model.actions import Action, LaunchInstance, Reply, RequestPlan
@@ -19,6 +20,7 @@ from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import Resources
+from eva_master.packing.plan_effect import PlanEffect
 
 OFFERING = Offering(InstanceType("c.1", Family("c"), Resources(0, 1000, 1024)), Price(1))
 TASK = TaskSpec(Workload("w"), Program("true"), ((Family("c"), Resources(0, 1000, 1024)),))
@@ -161,8 +163,10 @@ def test_a_plan_within_the_limits_is_carried_out_as_it_is() -> None:
     cluster = Cluster(instances=3, instances_per_user=3, instances_per_job=3)
     cluster.submit("three", 3)
     plan = cluster.one_each()
-    assert within(plan, cluster.seen, cluster.limits, 0, lambda _: "ann") is plan
-    cut = within(plan, cluster.seen, cluster.limits, 1, lambda _: "ann")
+    effect = PlanEffect(cluster.seen, plan)
+    allowed, fewer = (Usage(cluster.seen, cluster.limits, lambda _: "ann", live) for live in (0, 1))
+    assert caps.within(effect, allowed) is effect
+    cut = caps.within(effect, fewer).plan
     assert [it.key for it in cut.launches] == [0, 1]
     assert [type(it) for it in cut.entries] == [Assign, Assign, Hold]
 

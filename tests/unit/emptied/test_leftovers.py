@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 import pytest
 
 from eva_master.control.features.emptied import giving_way, leftovers
-from eva_master.control.limits import Unit
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Assign, Duplicate, Hold, NewInstance, Plan
 from eva_master.model.planning.snapshot import InstanceView, RemainingWork, RunView, Snapshot
 from eva_master.model.planning.standing import Line, Pool
+from eva_master.packing.plan_effect import PlanEffect, Unit
 from eva_master.testing.job_views import job_view
 from tests.fakes.jobs import LARGE, SMALL, task
 
@@ -46,8 +46,27 @@ def bought(count: int) -> Plan:
     )
 
 
+def used(
+    plan: Plan, seen: Snapshot, vacant: Callable[[InstanceId], bool]
+) -> tuple[Plan, leftovers.Reused]:
+    effect, reused = leftovers.used(PlanEffect(seen, plan), vacant)
+    return effect.plan, reused
+
+
+def give_way(
+    before: Plan,
+    after: Plan,
+    seen: Snapshot,
+    vacant: Callable[[InstanceId], bool],
+    allows: Callable[[Unit, Collection[InstanceView]], bool],
+) -> tuple[Plan, giving_way.Yielding]:
+    plans = PlanEffect(seen, before), PlanEffect(seen, after)
+    effect, yielding = giving_way.give_way(*plans, vacant, allows)
+    return effect.plan, yielding
+
+
 def test_a_launch_is_the_empty_instance_of_its_offering() -> None:
-    plan, reused = leftovers.used(bought(2), snapshot(empty(E1)), lambda _: True)
+    plan, reused = used(bought(2), snapshot(empty(E1)), lambda _: True)
     assert plan.launches == (NewInstance(1, SMALL),)
     assert plan.entries == (Assign(RunId("j0/0"), E1), Assign(RunId("j1/0"), 1))
     assert reused == {0: E1}
@@ -55,13 +74,13 @@ def test_a_launch_is_the_empty_instance_of_its_offering() -> None:
 
 def test_the_most_urgent_gets_it() -> None:
     seen = snapshot(empty(E1), priorities=(0, 5))
-    plan, _ = leftovers.used(bought(2), seen, lambda _: True)
+    plan, _ = used(bought(2), seen, lambda _: True)
     assert plan.entries == (Assign(RunId("j0/0"), 0), Assign(RunId("j1/0"), E1))
 
 
 def test_an_instance_that_is_ready_goes_before_one_that_boots() -> None:
     seen = snapshot(empty(E1, ready=False), empty(E2))
-    plan, _ = leftovers.used(bought(1), seen, lambda _: True)
+    plan, _ = used(bought(1), seen, lambda _: True)
     assert plan.entries == (Assign(RunId("j0/0"), E2),)
 
 
@@ -75,14 +94,14 @@ def test_an_instance_that_is_ready_goes_before_one_that_boots() -> None:
 )
 def test_what_is_of_another_offering_or_not_free_is_left_alone(view: InstanceView) -> None:
     plan = bought(2)
-    assert leftovers.used(plan, snapshot(view), lambda _: True) == (plan, {})
+    assert used(plan, snapshot(view), lambda _: True) == (plan, {})
 
 
 def test_what_is_kept_for_others_or_used_by_the_plan_is_left_alone() -> None:
     plan = bought(2)
-    assert leftovers.used(plan, snapshot(empty(E1)), lambda _: False) == (plan, {})
+    assert used(plan, snapshot(empty(E1)), lambda _: False) == (plan, {})
     plan = replace(bought(1), entries=(*bought(1).entries, Assign(RunId("j1/0"), E1)))
-    assert leftovers.used(plan, snapshot(empty(E1)), lambda _: True) == (plan, {})
+    assert used(plan, snapshot(empty(E1)), lambda _: True) == (plan, {})
 
 
 def test_pools_lines_and_extra_runs_follow() -> None:
@@ -94,7 +113,7 @@ def test_pools_lines_and_extra_runs_follow() -> None:
         pools=(pool,),
         lines=(line,),
     )
-    plan, reused = leftovers.used(plan, snapshot(empty(E1)), lambda _: True)
+    plan, reused = used(plan, snapshot(empty(E1)), lambda _: True)
     assert reused == {0: E1}
     assert plan.entries == (Duplicate(RunId("j0/0"), E1, "late"),)
     assert (plan.pools[0].members, plan.pools[0].closed) == ((E1, 1), (E1,))
@@ -116,7 +135,7 @@ def _once_gone(_unit: Unit, gone: Collection[InstanceView]) -> bool:
 def test_an_empty_instance_gives_way_to_a_more_urgent_launch() -> None:
     seen = snapshot(empty(E1), priorities=(0, 1))
     before, after = cut(seen)
-    plan, yielding = giving_way.give_way(before, after, seen, lambda _: True, _once_gone)
+    plan, yielding = give_way(before, after, seen, lambda _: True, _once_gone)
     assert yielding == giving_way.Yielding(frozenset({E1}), 1)
     assert [type(entry) for entry in plan.entries] == [Hold, Hold]
 
@@ -125,21 +144,21 @@ def test_an_empty_instance_gives_way_to_a_more_urgent_launch() -> None:
 def test_it_does_not_to_one_that_is_not_more_urgent(priorities: tuple[int, int]) -> None:
     seen = snapshot(empty(E1), priorities=priorities)
     before, after = cut(seen)
-    outcome = giving_way.give_way(before, after, seen, lambda _: True, lambda *_: True)
+    outcome = give_way(before, after, seen, lambda _: True, lambda *_: True)
     assert outcome == (after, giving_way.NONE)
 
 
 def test_it_does_not_where_its_end_would_not_help() -> None:
     seen = snapshot(empty(E1), priorities=(0, 1))
     before, after = cut(seen)
-    outcome = giving_way.give_way(before, after, seen, lambda _: True, lambda *_: False)
+    outcome = give_way(before, after, seen, lambda _: True, lambda *_: False)
     assert outcome == (after, giving_way.NONE)
 
 
 def test_one_that_the_plan_leaves_goes_before_one_that_it_uses() -> None:
     seen = snapshot(empty(E1), empty(E2), priorities=(0, 1))
     before, after = cut(seen)
-    plan, yielding = giving_way.give_way(before, after, seen, lambda _: True, _once_gone)
+    plan, yielding = give_way(before, after, seen, lambda _: True, _once_gone)
     assert yielding.instances == {E2}
     assert plan == after
 
@@ -147,7 +166,7 @@ def test_one_that_the_plan_leaves_goes_before_one_that_it_uses() -> None:
 def test_a_more_urgent_task_gets_the_instance_that_would_go_if_it_fits() -> None:
     seen = snapshot(empty(E1), priorities=(0, 1))
     before, after = cut(seen)
-    plan, yielding = giving_way.give_way(before, after, seen, lambda _: True, lambda *_: True)
+    plan, yielding = give_way(before, after, seen, lambda _: True, lambda *_: True)
     assert yielding == giving_way.NONE
     urgent = RunId(f"{seen.jobs[1].id}/0")
     assert [it for it in plan.entries if isinstance(it, Assign)] == [Assign(urgent, E1)]
@@ -169,7 +188,7 @@ def test_a_task_has_what_would_go_for_it_unless_it_costs_more_there(
     small = replace(small, type=replace(small.type, acquisition_ms=20_000, setup_ms=100_000))
     before = Plan((NewInstance(0, small),), (Assign(view.id, 0),))
     after = Plan((), (Hold(view.id, "limits.instances"),))
-    plan, yielding = giving_way.give_way(before, after, seen, lambda _: True, lambda *_: True)
+    plan, yielding = give_way(before, after, seen, lambda _: True, lambda *_: True)
     places = [entry for entry in plan.entries if isinstance(entry, Assign)]
     assert places == [Assign(view.id, E1)] * gets
     assert yielding.instances == (frozenset() if gets else {E1})

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eva_master.control.rounds.claimed_room import seated
+from eva_master.control.rounds.rules import claimed_room
 from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.planning.claims import Claim
 from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan, PlanEntry
 from eva_master.model.planning.snapshot import Snapshot
+from eva_master.packing.plan_effect import PlanEffect
 from eva_master.testing.snapshots import Cluster, offer, task
 
 TYPE = offer("any.4", (0, 4, 8), 1)
@@ -39,6 +40,11 @@ def plans(*runs: str) -> tuple[Plan, Plan]:
     )
     held = tuple(Hold(RunId(run), CUT) for run in runs)
     return Plan(entries=held), Plan(launches=bought, entries=wanted)
+
+
+def seated(plan: Plan, wanted: Plan, now: Snapshot, claims: list[Claim]) -> Plan:
+    plans = PlanEffect(now, plan), PlanEffect(now, wanted)
+    return claimed_room.seated(*plans, claims).plan
 
 
 URGENT = claim("urgent", "urgent/0")

@@ -12,6 +12,7 @@ from eva_master.model.planning.plan import Assign, Fork, Plan, Retire, Suspend
 from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
 from eva_master.model.resources import Resources
 from eva_master.packing import forks
+from eva_master.packing.plan_effect import PlanEffect
 from eva_master.testing.job_views import job_view
 
 FAST, SLOW = Family("fast"), Family("slow")
@@ -77,8 +78,8 @@ def _snapshot(
     return Snapshot(Millis(0), (), jobs, runs, instances)
 
 
-def _completed(now: Snapshot, *entries: Assign | Suspend) -> Plan:
-    return forks.completed(now, Plan(entries=entries))
+def _completed(now: Snapshot, *entries: Assign | Suspend) -> PlanEffect:
+    return forks.completed(PlanEffect(now, Plan(entries=entries)))
 
 
 def test_policies_see_no_fork_but_the_first() -> None:
@@ -104,7 +105,7 @@ def test_the_job_with_the_fewest_runs_comes_first() -> None:
     assert [(it.job, it.on) for it in _completed(now).forks] == [(A, N3)]
     now = _snapshot(_run("a-1/0", N1), _run("a-1/0+1", N2), _run("b-2/0", None), forked=both)
     plan = _completed(now, Assign(RunId("b-2/0"), N2))
-    assert [it.run for it in plan.entries if isinstance(it, Retire)] == ["a-1/0+1"]
+    assert [it.run for it in plan.plan.entries if isinstance(it, Retire)] == ["a-1/0+1"]
     assert [(it.job, it.on) for it in plan.forks] == [(B, N3)]
 
 
@@ -122,26 +123,26 @@ def test_a_fork_makes_room_in_the_same_plan() -> None:
         _run("a-1/0", N1), _run("a-1/0+1", N2), _run("a-1/0+2", N3), _run("b-2/0", None)
     )
     placed = Assign(RunId("b-2/0"), N3)
-    decision = reconcile(now, _completed(now, placed))
+    decision = reconcile(now, _completed(now, placed).plan)
     assert decision.places == ((RunId("b-2/0"), N3),)
     assert [it.run for it in decision.retires] == ["a-1/0+2"]
     # Whoever stands in a line is placed by no plan, and gets room all the same.
     plan = _completed(now)
-    assert [it.run for it in plan.entries if isinstance(it, Retire)] == ["a-1/0+1"]
+    assert [it.run for it in plan.plan.entries if isinstance(it, Retire)] == ["a-1/0+1"]
 
 
 def test_forks_end_with_the_place_of_fork_0() -> None:
     now = _snapshot(_run("a-1/0", N1), _run("a-1/0+1", N2))
     plan = _completed(now, Suspend(RunId("a-1/0"), "its turn is over"))
-    assert [it.run for it in plan.entries if isinstance(it, Retire)] == ["a-1/0+1"]
+    assert [it.run for it in plan.plan.entries if isinstance(it, Retire)] == ["a-1/0+1"]
     assert not plan.forks
     moved = _completed(now, Assign(RunId("a-1/0"), N2))
-    assert [it.run for it in moved.entries if isinstance(it, Retire)] == ["a-1/0+1"]
+    assert [it.run for it in moved.plan.entries if isinstance(it, Retire)] == ["a-1/0+1"]
 
 
 def test_forks_that_no_longer_hold_are_dropped() -> None:
     now = _snapshot(_run("a-1/0", N1), _run("b-2/0", N3), left=1)
     wished = (Fork(A, N1, "beside itself"), Fork(A, N3, "taken"), Fork(B, N2, "has none"))
-    assert not reconcile(now, Plan(forks=wished)).forks
+    assert not reconcile(now, Plan(), forks=wished).forks
     lawful = (Fork(A, N2, "free"), Fork(A, N2, "twice"))
-    assert reconcile(now, Plan(forks=lawful)).forks == lawful[:1]
+    assert reconcile(now, Plan(), forks=lawful).forks == lawful[:1]

@@ -132,7 +132,7 @@ def test_every_round_gives_the_fleet_away_anew_unless_running_jobs_stay() -> Non
     plan, _ = planned(snapshot)
     assert {it.run for it in plan.entries if isinstance(it, Suspend)} == {"b/0", "c/0"}
     assert set(placed(plan)) == {"a/0", "a/1"}
-    assert plan.again_ms is not None
+    assert plan.again.at_ms is not None
     plan, _ = planned(snapshot, replan="arrivals")
     assert quiet(plan)
 
@@ -153,7 +153,7 @@ def test_a_fleet_in_which_everybody_has_a_place_is_given_away_anew_once() -> Non
     snapshot = cluster.snapshot()
     plan, memory = policy.plan(snapshot, None)
     assert placed(plan) == {"a/0": "v100"}
-    assert plan.again_ms is None
+    assert plan.again.at_ms is None
     # Nothing came of it; but for the same jobs and servers it is not tried again.
     plan, memory = policy.plan(snapshot, memory)
     assert quiet(plan)

@@ -212,7 +212,7 @@ def test_pilots_go_first_and_are_named() -> None:
     assert {job: len(it) for job, it in named.items()} == {"new": 2, "other": 2}
     first = {it.run for it in plan.entries if isinstance(it, Assign)}
     assert first == {f"{job}/{index}" for job, indexes in named.items() for index in indexes}
-    assert dict(plan.milestones) == {"new": 2, "other": 2}
+    assert dict(plan.again.milestones) == {"new": 2, "other": 2}
 
 
 def test_policies_that_go_by_arrival_take_the_order_of_the_queues_for_it() -> None:

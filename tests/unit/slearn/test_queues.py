@@ -154,10 +154,10 @@ def test_who_was_passed_over_for_five_times_its_own_work_goes_first() -> None:
     assert jobs.lines(replace(SURE, age_cap=0)) == [(0, 10**9, ("less", "more"))]
     assert jobs.lines(replace(SURE, age_cap=6)) == [(0, 10**9, ("less", "more"))]
     # A round is due at the moment in which the next one has been.
-    assert jobs.plan().again_ms == START + 1_000, "not sooner than a second"
+    assert jobs.plan().again.at_ms == START + 1_000, "not sooner than a second"
     soon = Jobs().add("less", each_ms=1_000, at=40_000)
-    assert soon.plan().again_ms == START + 10_000
-    assert soon.plan(replace(SURE, age_cap=0)).again_ms is None
+    assert soon.plan().again.at_ms == START + 10_000
+    assert soon.plan(replace(SURE, age_cap=0)).again.at_ms is None
 
 
 def test_a_job_moves_on_with_the_work_that_it_has_left_unless_it_is_to_stay() -> None:
@@ -192,7 +192,7 @@ def test_pilots_stand_in_the_second_queue_and_the_others_take_what_nobody_wants(
     assert all(0 <= index < 300 for index in chosen[JobId("early")])
     assert large.chosen == ()
     assert rest == Line(("nodes",), (JobId("early"), JobId("late")), rank=1)
-    assert dict(plan.milestones) == {"early": 6, "late": 2, "large": 1}
+    assert dict(plan.again.milestones) == {"early": 6, "late": 2, "large": 1}
 
 
 def test_thin_jobs_have_no_pilots_and_are_in_the_first_queue() -> None:
@@ -219,7 +219,7 @@ def test_a_job_leaves_sampling_with_the_last_of_its_pilots() -> None:
     half = replace(seen, jobs=(changed(job, succeeded=1, pilots_left=1, **known),))
     plan, memory = policy.plan(half, memory)
     assert len(dict(plan.lines[0].chosen)[JobId("job")]) == 2
-    assert dict(plan.milestones) == {"job": 2}
+    assert dict(plan.again.milestones) == {"job": 2}
     done = replace(seen, jobs=(changed(job, succeeded=2, pilots_left=0, **known),))
     (line,) = policy.plan(done, memory)[0].lines
     assert (line.rank, line.weight_ppm, line.chosen) == (0, 10**8, ())
@@ -259,7 +259,7 @@ def test_las_goes_by_what_a_job_has_had_and_asks_again_when_that_is_too_much() -
         replace(it, residents=tuple(running)) if it.id == "n1" else it for it in seen.instances
     )
     plan, _ = POLICY.build(config).plan(replace(seen, runs=runs, instances=hosts), None)
-    assert plan.again_ms == START + 1_000
+    assert plan.again.at_ms == START + 1_000
     assert plan.lines[0].jobs == ("little",)
 
 

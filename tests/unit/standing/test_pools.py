@@ -29,7 +29,7 @@ from eva_master.model.errors import NotFound
 from eva_master.model.events import DrainRequested
 from eva_master.model.ids import MILLION, Family, InstanceId, JobId, Millis, Price, Workload, run_id
 from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
-from eva_master.model.planning.plan import NewInstance, Plan, PolicyMemory
+from eva_master.model.planning.plan import Again, NewInstance, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.standing import Line, Pool
 from eva_master.model.records import Instance, TaskRun
@@ -275,7 +275,7 @@ def test_a_plan_is_made_again_when_it_says_so() -> None:
         ) -> tuple[Plan, PolicyMemory | None]:
             asked.append(snapshot.now_ms)
             later = (30_000, 5_000)[len(asked) - 1] if len(asked) < 3 else None
-            return Plan(again_ms=later and Millis(snapshot.now_ms + later)), memory
+            return Plan(again=Again(later and Millis(snapshot.now_ms + later))), memory
 
     settings = Settings(round_gap_ms=1_000, round_period_ms=10_000_000)
     world = SimulatedCluster((BOX,), Impatient(), settings=settings)
@@ -294,7 +294,7 @@ def test_only_the_newest_plan_says_when_there_is_to_be_another() -> None:
             self, snapshot: Snapshot, memory: PolicyMemory | None
         ) -> tuple[Plan, PolicyMemory | None]:
             asked.append(snapshot.now_ms)
-            return Plan(again_ms=Millis(snapshot.now_ms + 10_000)), memory
+            return Plan(again=Again(Millis(snapshot.now_ms + 10_000))), memory
 
     world = SimulatedCluster((BOX,), Steady(), settings=Settings(round_gap_ms=100))
     for number in range(5):

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from eva_master.control.rounds.late_launches import without_late_launches
+from eva_master.control.rounds.rules.late_launches import without_late_launches
 from eva_master.model.ids import InstanceId, RunId
 from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Assign, NewInstance, Plan, Resize
 from eva_master.model.planning.snapshot import RemainingWork, Snapshot
+from eva_master.packing.plan_effect import PlanEffect
 from tests.fakes.snapshots import START, Cluster, offer, task
 
 BOOT_S, MOVE_S = 100, 60
@@ -33,7 +34,7 @@ def _cluster(*lefts_s: int | None) -> Cluster:
 def _moved(snapshot: Snapshot, *runs: str, launch: NewInstance = NEW) -> list[str]:
     """The task runs among some that still go to one new instance together."""
     plan = Plan((launch,), tuple(Assign(RunId(run), launch.key) for run in runs))
-    kept = without_late_launches(plan, snapshot)
+    kept = without_late_launches(PlanEffect(snapshot, plan)).plan
     entries = [str(entry.run) for entry in kept.entries]
     assert bool(kept.launches) == bool(entries)
     return entries
@@ -82,7 +83,7 @@ def test_the_members_of_a_gang_stay_together() -> None:
     cluster.job("g", TASK, TASK, on=["i0", "i1"], left_s=30, kind=JobKind.GANG)
     cluster.instance("i2", "box").job("long", TASK, on=["i2"], left_s=3_600)
     plan = Plan((NEW,), (Assign(RunId("g/0"), 0), Assign(RunId("g/1"), InstanceId("i2"))))
-    kept = without_late_launches(plan, cluster.snapshot())
+    kept = without_late_launches(PlanEffect(cluster.snapshot(), plan)).plan
     assert not kept.launches
     assert not kept.entries
 
@@ -96,4 +97,4 @@ def test_a_gang_that_changes_its_size_is_left_to_the_policy() -> None:
     cluster = Cluster(BOX).instance("i0", "box").job("g", TASK, on=["i0"], left_s=30)
     snapshot = cluster.snapshot()
     plan = Plan((NEW,), (Assign(RunId("g/0"), 0),), sizes=(Resize(snapshot.jobs[0].id, 1, ""),))
-    assert without_late_launches(plan, snapshot) is plan
+    assert without_late_launches(PlanEffect(snapshot, plan)).plan is plan

@@ -20,7 +20,7 @@ from eva_master.model.changes import Changes
 from eva_master.model.events import CancelRequested, JobSubmitted, Phase, PlanReady
 from eva_master.model.ids import Exact, Family, JobId, Millis, Price, RunId, Workload, micro_usd
 from eva_master.model.job import JobSpec, Program, TaskSpec
-from eva_master.model.planning.plan import Assign, NewInstance, Plan
+from eva_master.model.planning.plan import Assign, Loans, NewInstance, Plan
 from eva_master.model.planning.quotas import Tenancy
 from eva_master.model.planning.tenancy import Terms, Transfer
 from eva_master.model.resources import Resources
@@ -51,7 +51,7 @@ class Tenants(Cluster):
         super().__init__(State((MACHINE,)), SETTINGS)
         spec = JobSpec("job", "me", (TASK,), tenant="a", worth=worth)
         self.handle(JobSubmitted("first", spec), at=1_000)
-        plan = Plan((NewInstance(0, MACHINE),), (Assign(RUN, 0),), terms=(terms,))
+        plan = Plan((NewInstance(0, MACHINE),), (Assign(RUN, 0),), loans=Loans((terms,)))
         self.adopt(plan, at=1_000)
         (instance,) = self.state.instances
         self.register(instance, at=1_000)
@@ -108,7 +108,7 @@ def test_other_terms_hold_from_the_plan_that_states_them() -> None:
     cluster.ask(at=1_000 + 5 * MINUTE)
     assert cluster.money() == (0, 0, 0)
     dearer = Terms(JOB, 2, (("b", 720_000),))
-    cluster.adopt(Plan(terms=(dearer,)), at=1_000 + 5 * MINUTE)
+    cluster.adopt(Plan(loans=Loans((dearer,))), at=1_000 + 5 * MINUTE)
     assert cluster.money() == (30_000, 20_000, 10_000)
     cluster.succeed(at=1_000 + 10 * MINUTE)
     assert cluster.money() == (90_000, 80_000, 10_000)
@@ -134,7 +134,7 @@ def test_transfers_are_booked_once_though_the_master_dies_after_the_adoption() -
     cluster, journal = Tenants(), MemoryJournal()
     cluster.ask(at=5 * MINUTE)
     paid = Transfer("c", "b", 1_234)
-    ready = cluster.adopt(Plan(terms=(BY_TWO,), transfers=(paid,)), at=5 * MINUTE)
+    ready = cluster.adopt(Plan(loans=Loans((BY_TWO,), (paid,))), at=5 * MINUTE)
     journal.commit(cluster.machine.take_changes())
     again = Cluster(State.restored((MACHINE,), journal.load()), SETTINGS)
     again.machine.recover(Millis(5 * MINUTE))
@@ -150,7 +150,7 @@ def test_readers_see_transfers_at_once() -> None:
     cluster = Tenants()
     cluster.ask(at=5 * MINUTE)
     assert "c" not in cluster.machine.published().totals.tenants
-    cluster.adopt(Plan(terms=(BY_TWO,), transfers=(Transfer("c", "b", 7),)), at=5 * MINUTE)
+    cluster.adopt(Plan(loans=Loans((BY_TWO,), (Transfer("c", "b", 7),))), at=5 * MINUTE)
     assert cluster.machine.published().totals.tenants["c"].given == 7
     # Even if nothing else changes.
     cluster.state.lending.transfer([Transfer("c", "b", 1)])

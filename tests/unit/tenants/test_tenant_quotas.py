@@ -21,7 +21,9 @@ from eva_master.model.planning.quotas import fleet_of, overdrawn, quota_of, scal
 from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
 from eva_master.model.planning.tenancy import ANY_FAMILY, TenantView
 from eva_master.model.resources import Resources
-from eva_master.packing.quotas import Share, admitted, within
+from eva_master.packing import quotas
+from eva_master.packing.plan_effect import PlanEffect
+from eva_master.packing.quotas import Share, Use, admitted
 from eva_master.testing.job_views import changed, job_view
 from tests.fakes.snapshots import offer
 
@@ -209,6 +211,10 @@ def test_an_elastic_gang_waits_for_its_least_and_grows_within_the_quota() -> Non
     running.add("e", task(1, V), 6, kind=JobKind.GANG, elastic=Elastic(2, 8), on="v")
     (job,) = admitted(running.snapshot(), {"a": {V: 6}}).snapshot.jobs
     assert (len(job.runs), job.sharing.elastic) == (6, Elastic(2, 6))
+
+
+def within(plan: Plan, now: Snapshot, use: Use) -> Plan:
+    return quotas.within(PlanEffect(now, plan), use).plan
 
 
 def test_nothing_changes_without_quotas() -> None:

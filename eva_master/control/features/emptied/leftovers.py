@@ -10,68 +10,58 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from eva_master.control.limits import units
 from eva_master.model.ids import InstanceId, OfferingId
 from eva_master.model.planning.plan import Assign, Duplicate, Plan, PlanEntry, pooled
-from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.standing import Pool
+from eva_master.packing.plan_effect import PlanEffect
 
 Reused = Mapping[int, InstanceId]
 """Live instances by the keys of the launches that they take the place of."""
 
 
-def used(
-    plan: Plan, present: Snapshot, vacant: Callable[[InstanceId], bool]
-) -> tuple[Plan, Reused]:
+def used(effect: PlanEffect, vacant: Callable[[InstanceId], bool]) -> tuple[PlanEffect, Reused]:
     """The plan with its unused empty instances in place of launches of the same offering.
 
     The most urgent task runs on new instances get them.
 
     Args:
-        plan: The policy's plan.
-        present: The partition as it is.
+        effect: The policy's plan.
         vacant: Returns whether a live instance is empty and is not kept for any task.
 
     Returns:
         The plan, and the instance used for each replaced launch.
     """
-    if not plan.launches:
-        return plan, {}
-    spare = _spare(plan, present, vacant)
+    if not effect.plan.launches:
+        return effect, {}
+    spare = _spare(effect, vacant)
     if not spare:
-        return plan, {}
-    offerings = {launch.key: launch.offering.id for launch in plan.launches}
+        return effect, {}
     reused: dict[int, InstanceId] = {}
-    for key in _by_urgency(plan, present):
-        if key not in reused and (rest := spare.get(offerings[key])):
+    for key in _by_urgency(effect):
+        if key not in reused and (rest := spare.get(effect.launched[key].id)):
             reused[key] = rest.pop(0)
-    return _with_places(plan, reused), reused
+    return effect.with_plan(_with_places(effect.plan, reused)), reused
 
 
 def _spare(
-    plan: Plan, present: Snapshot, vacant: Callable[[InstanceId], bool]
+    effect: PlanEffect, vacant: Callable[[InstanceId], bool]
 ) -> dict[OfferingId, list[InstanceId]]:
     """Empty instances that a plan does not use, by offering, ready ones first."""
-    taken: set[object] = {
-        entry.on for entry in plan.entries if isinstance(entry, Assign | Duplicate)
-    }
-    taken.update(fork.on for fork in plan.forks)
-    taken.update(member for pool in plan.pools for member in pool.members)
-    wanted = {launch.offering.id for launch in plan.launches}
+    wanted = {offering.id for offering in effect.launched.values()}
     spare: defaultdict[OfferingId, list[tuple[bool, InstanceId]]] = defaultdict(list)
-    for view in present.instances:
+    for view in effect.now.instances:
         if view.offering.id not in wanted or view.residents or view.pool:
             continue
-        if view.id not in taken and vacant(view.id):
+        if view.id not in effect.used and vacant(view.id):
             spare[view.offering.id].append((not view.ready, view.id))
     return {offering: [name for _, name in sorted(views)] for offering, views in spare.items()}
 
 
-def _by_urgency(plan: Plan, present: Snapshot) -> Iterator[int]:
+def _by_urgency(effect: PlanEffect) -> Iterator[int]:
     """Keys of the launches of a plan, some more than once; those of pools come last."""
-    for unit in units(plan, present):
+    for unit in effect.units:
         yield from (entry.on for entry in unit.entries if isinstance(entry.on, int))
-    yield from pooled(plan)
+    yield from pooled(effect.plan)
 
 
 def _with_places(plan: Plan, reused: Reused) -> Plan:

@@ -44,7 +44,7 @@ def adopt(
         tenants: The names of all tenants.
         now: The time.
     """
-    agreed = {terms.job: terms for terms in lawful_terms(state, plan.terms, tenants)}
+    agreed = {terms.job: terms for terms in lawful_terms(state, plan.loans.terms, tenants)}
     for job in ours:
         if (agreement := state.lending.of(job)) is not None and agreement.terms != agreed.get(job):
             book(state, job, now)
@@ -53,7 +53,7 @@ def adopt(
     for job, terms in agreed.items():
         if (agreement := state.lending.of(job)) is None or agreement.terms != terms:
             state.lending.agree(terms, state.jobs[job].spec.tenant, now)
-    state.lending.transfer(lawful_transfers(plan.transfers, tenants))
+    state.lending.transfer(lawful_transfers(plan.loans.transfers, tenants))
 
 
 def end(state: State, job: JobId, now: Millis) -> None:

@@ -17,10 +17,11 @@ from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.ids import Family, InstanceId
 from eva_master.model.job import JobKind
 from eva_master.model.planning.job_view import JobView
-from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan, Resize
+from eva_master.model.planning.plan import Assign, NewInstance, Plan, Resize
 from eva_master.model.planning.snapshot import InstanceView, Leeway, RunView, Snapshot
 from eva_master.packing.alone.fit import fit
 from eva_master.packing.alone.room import Caps, Seat, Stock
+from eva_master.packing.plan_effect import PlanEffect
 from eva_master.packing.room import may_buy_one, more_of
 
 PricedAt = Callable[[RunView, Offering], int]
@@ -47,37 +48,35 @@ class Bounds:
     packs: bool = True
 
 
-def lone(present: Snapshot, decision: Decision) -> JobView | None:
+def lone(effect: PlanEffect, decision: Decision) -> JobView | None:
     """The first waiting job, where nothing has a place or gets one.
 
     Args:
-        present: The partition as it is.
-        decision: The part of the policy's plan that is carried out.
+        effect: The policy's plan.
+        decision: The part of it that is carried out.
     """
-    busy = any(run.instance is not None for run in present.runs)
-    leaving = any(view.residents for view in present.draining)
+    busy = any(run.instance is not None for run in effect.now.runs)
+    leaving = any(view.residents for view in effect.now.draining)
     if busy or leaving or decision.places or decision.forks:
         return None
-    jobs = [job for job in present.jobs if job.runs]
+    jobs = [job for job in effect.now.jobs if job.runs]
     return min(jobs, key=lambda job: (-job.priority, job.submitted_ms, job.id), default=None)
 
 
-def placed_alone(plan: Plan, job: JobView, present: Snapshot, bounds: Bounds) -> Plan | None:
+def placed_alone(effect: PlanEffect, job: JobView, bounds: Bounds) -> Plan | None:
     """A plan that places a lone job as well: the whole of a gang, the first task of an array.
 
     Args:
-        plan: The policy's plan, which leaves the job waiting.
+        effect: The policy's plan, which leaves the job waiting.
         job: The job, see `lone`.
-        present: The partition as it is.
         bounds: The limits.
 
     Returns:
         `None` if the job does not fit, stands in a line, or is not held by the plan.
     """
-    held = {entry.run for entry in plan.entries if isinstance(entry, Hold)}
-    if held.isdisjoint(job.runs) or any(job.id in line.jobs for line in plan.lines):
+    plan, present, views = effect.plan, effect.now, effect.runs
+    if effect.held.keys().isdisjoint(job.runs) or any(job.id in line.jobs for line in plan.lines):
         return None
-    views = {run.id: run for run in present.runs}
     gang = job.spec.kind is JobKind.GANG
     runs = [views[name] for name in (job.runs if gang else job.runs[:1])]
     if any(run.pinned for run in runs):

@@ -1,23 +1,23 @@
-"""Stage of a plan: a partition leaves what is free of a shared limit to whoever is next."""
+"""Limits that partitions share: a partition leaves what is free to the next in the queue."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from eva_master.control.limits import Unit, held_back, units
 from eva_master.control.planning.validate_plan import Decision
+from eva_master.control.rounds.rules import caps
 from eva_master.model.catalog import Catalog, Offering, Purchase
 from eva_master.model.ids import InstanceId, JobId, OfferingId, RunId
-from eva_master.model.planning.plan import Assign, Duplicate, Plan, left, pooled
 from eva_master.model.planning.snapshot import Snapshot
+from eva_master.packing.plan_effect import PlanEffect, Unit
 from eva_master.packing.quotas import Use
 from eva_master.packing.shared_limits.limit import ALL_INSTANCES, Limit, LimitKind, Waiting
 from eva_master.packing.shared_limits.queue import LAST, Before, SharedQueue
 
 
-class SharedLimitsStage:
+class PartitionShare:
     """The part of shared limits that the plans of a partition may use.
 
     Args:
@@ -85,35 +85,21 @@ class SharedLimitsStage:
         """Use that tenants make of their quotas, with what is for others."""
         return use if self.queue is None else self.queue.used(self._partition, use)
 
-    def within(self, plan: Plan, present: Snapshot) -> Plan:
+    def within(self, effect: PlanEffect) -> PlanEffect:
         """The part of a plan that leaves to others the room for which they take precedence.
 
         Use of an empty instance counts like a launch: its termination would leave room for another.
 
         Args:
-            plan: The policy's plan.
-            present: The partition as it is.
+            effect: The policy's plan.
         """
         queue = self.queue
-        if queue is None or not queue.waiting or not plan.entries:
-            return plan
-        check = _Check(queue, self._partition, plan, present)
-        if not check.takes_room:
-            return plan
-        ranked = sorted(units(plan, present), key=check.rank)
-        held: dict[RunId, str] = {}
-        for unit in ranked:
-            if reason := check.refusal(unit):
-                held.update((entry.run, reason) for entry in unit.entries)
-        gone = check.too_many(plan)
-        if not held and not gone:
-            return plan
-        entries = tuple(held_back(plan.entries, held, {view.id: view for view in present.runs}))
-        used = {entry.on for entry in entries if isinstance(entry, Assign | Duplicate)}
-        plan = left(replace(plan, entries=entries), gone - used)
-        used |= set(pooled(plan))
-        launches = tuple(launch for launch in plan.launches if launch.key in used)
-        return replace(plan, launches=launches)
+        if queue is None or not queue.waiting or not effect.plan.entries:
+            return effect
+        cap = _SharedCap(queue, self._partition, effect)
+        if not cap.takes_room:
+            return effect
+        return caps.within(effect, cap, sorted(effect.units, key=cap.rank))
 
     def explained(self, decision: Decision) -> Decision:
         """A decision that says for whom those wait that stand behind others of other partitions."""
@@ -125,22 +111,23 @@ class SharedLimitsStage:
         return decision if holds == decision.holds else replace(decision, holds=holds)
 
 
-NOTHING_SHARED = SharedLimitsStage(None, "")
+NOTHING_SHARED = PartitionShare(None, "")
 
 
-class _Check:
+class _SharedCap:
     """Use that a plan makes of shared limits, by whose turn it is."""
 
-    def __init__(self, queue: SharedQueue, partition: str, plan: Plan, present: Snapshot) -> None:
+    def __init__(self, queue: SharedQueue, partition: str, effect: PlanEffect) -> None:
+        self._plan = effect.plan
         self._queue, self._partition = queue, partition
         self._contested = queue.contested(partition)
         vacant = {
             view.id: view.offering.id
-            for view in present.instances
+            for view in effect.now.instances
             if not (view.residents or view.pool or view.offering.purchase is Purchase.OWNED)
         }
         self._offerings: dict[InstanceId | int, OfferingId] = {}
-        self._offerings.update((launch.key, launch.offering.id) for launch in plan.launches)
+        self._offerings.update((key, sold.id) for key, sold in effect.launched.items())
         self._offerings.update(vacant.items())
         self._freed: Counter[Limit] = Counter()
         for offering in vacant.values():
@@ -164,33 +151,38 @@ class _Check:
         return min((ranks[entry.run] for entry in unit.entries if entry.run in ranks), default=None)
 
     def refusal(self, unit: Unit) -> str:
-        """Why a unit has to wait; takes what it needs if it has not."""
-        new = {entry.on for entry in unit.entries if entry.on in self._offerings} - self._used
-        offerings, place = [self._offerings[where] for where in new], self._place(unit)
-        one_try = place is None or not self._queue.rests(place)
-        needs = self._needs(offerings, unit.job.spec.owner, one_try=one_try)
-        if (limit := self._short(needs, self.rank(unit))) is not None:
+        """Why a unit has to wait behind others."""
+        if (limit := self._short(self._needs_of(unit), self.rank(unit))) is not None:
             return _turn(limit, self._queue.first(limit))
-        self._taken.update(needs)
-        self._used.update(new)
         return ""
 
-    def too_many(self, plan: Plan) -> set[int]:
+    def take(self, unit: Unit) -> None:
+        """Take what a unit needs."""
+        self._taken.update(self._needs_of(unit))
+        self._used.update(unit.places & self._offerings.keys())
+
+    def _needs_of(self, unit: Unit) -> Counter[Limit]:
+        new = (unit.places & self._offerings.keys()) - self._used
+        offerings, place = [self._offerings[where] for where in new], self._place(unit)
+        one_try = place is None or not self._queue.rests(place)
+        return self._needs(offerings, unit.job.spec.owner, one_try=one_try)
+
+    def too_many(self, members: Sequence[int]) -> set[int]:
         """New members of pools that others come before."""
         jobs: dict[JobId, int] = {}
         for unit, rank in zip(self._queue.waiting, range(len(self._queue.waiting)), strict=True):
             jobs.setdefault(unit.job.id, rank)
         ranks: dict[int, int] = {}
-        for pool in plan.pools:
-            lines = (line.jobs for line in plan.lines if pool.name in line.pools)
+        for pool in self._plan.pools:
+            lines = (line.jobs for line in self._plan.lines if pool.name in line.pools)
             first = min((jobs.get(job, LAST) for line in lines for job in line), default=LAST)
-            ranks.update((key, first) for key in pool.members if isinstance(key, int))
+            ranks.update((key, first) for key in members if key in pool.members)
         gone = set[int]()
         if not ranks:
             return gone
         self._before = self._queue.before(self._partition, self._freed)
         for key in sorted(ranks, key=lambda it: (ranks[it], it)):
-            if key in self._used or key not in self._offerings:
+            if key not in self._offerings:
                 continue
             needs = self._needs([self._offerings[key]], None)
             if self._short(needs, ranks[key]) is None:

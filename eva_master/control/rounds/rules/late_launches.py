@@ -9,64 +9,56 @@ back for that.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 
 from eva_master.control.features.emptied.memory import Comers
-from eva_master.control.limits import Unit, units
 from eva_master.model.ids import InstanceId, RunId
 from eva_master.model.job import JobKind
-from eva_master.model.planning.plan import Assign, Duplicate, NewInstance, Plan, pooled
-from eva_master.model.planning.snapshot import InstanceView, Snapshot
+from eva_master.model.planning.plan import NewInstance, pooled
+from eva_master.model.planning.snapshot import InstanceView
+from eva_master.packing.plan_effect import PlanEffect, Unit
 from eva_master.packing.valuation.time_left import in_time_ms
 
 
-def without_late_launches(plan: Plan, present: Snapshot) -> Plan:
+def without_late_launches(effect: PlanEffect) -> PlanEffect:
     """A plan without the new instances all of whose tasks would have ended before.
 
     Tasks of elastic gangs whose size changes, and on instances that go, are left to the policy.
 
     Args:
-        plan: The policy's.
-        present: The partition as it is.
+        effect: The policy's plan.
     """
-    if not plan.launches:
-        return plan
-    boots = {launch.key: launch.offering.type.boot_ms for launch in plan.launches}
     comers: defaultdict[int, list[Unit]] = defaultdict(list)
-    kept = units(plan, present)
-    for unit in kept:
-        for key in _bought(unit) & boots.keys():
+    for unit in effect.units if effect.plan.launches else ():
+        for key in unit.bought & effect.launched.keys():
             comers[key].append(unit)
-    late = _Late(plan, present)
-    stay: set[RunId] = set()
-    for key in sorted(comers.keys() - {*pooled(plan)}):
-        if all(late.ends_before(unit, boots[key]) for unit in comers[key]):
-            stay.update(entry.run for unit in comers[key] for entry in unit.entries)
-    if not stay:
-        return plan
-    return without_late_launches(_without(plan, stay), present)
+    late = _Late(effect)
+    stay: dict[RunId, str] = {}
+    for key in sorted(comers.keys() - {*pooled(effect.plan)}):
+        boot_ms = effect.launched[key].type.boot_ms
+        if all(late.ends_before(unit, boot_ms) for unit in comers[key]):
+            stay.update((entry.run, "") for unit in comers[key] for entry in unit.entries)
+    return without_late_launches(effect.drop(stay)) if stay else effect
 
 
-def without_awaited(plan: Plan, present: Snapshot) -> tuple[Plan, Mapping[InstanceId, Comers]]:
+def without_awaited(effect: PlanEffect) -> tuple[PlanEffect, Mapping[InstanceId, Comers]]:
     """A plan without new instances for running tasks where an equal instance is about to empty.
 
     The plan is unchanged while a task waits, which may take the emptied instance.
 
     Args:
-        plan: The policy's.
-        present: The partition as it is.
+        effect: The policy's plan.
 
     Returns:
         The plan, and for each awaited instance the task runs that are to move there.
     """
+    plan, present = effect.plan, effect.now
     if not plan.launches or any(run.instance is None for run in present.runs):
-        return plan, {}
-    kept, late = units(plan, present), _Late(plan, present)
-    awaited: dict[InstanceId, Comers] = {}
-    stay: set[RunId] = set()
+        return effect, {}
+    late, awaited = _Late(effect), dict[InstanceId, Comers]()
+    stay: dict[RunId, str] = {}
     for launch in plan.launches:
-        comers = [unit for unit in kept if launch.key in _bought(unit)]
+        comers = [unit for unit in effect.units if launch.key in unit.bought]
         if launch.key in pooled(plan) or not comers or not all(map(late.may_stay, comers)):
             continue
         empties = (view for view in present.instances if view.id not in awaited)
@@ -74,38 +66,22 @@ def without_awaited(plan: Plan, present: Snapshot) -> tuple[Plan, Mapping[Instan
         if view is not None:
             runs = tuple(entry.run for unit in comers for entry in unit.entries)
             awaited[view.id] = late.comers(runs)
-            stay.update(runs)
-    return _without(plan, stay) if stay else plan, awaited
-
-
-def _without(plan: Plan, stay: Set[RunId]) -> Plan:
-    """A plan in which some task runs stay where they are, without what is launched for them."""
-    new = {launch.key for launch in plan.launches}
-    entries = tuple(entry for entry in plan.entries if entry.run not in stay)
-    used = {entry.on for entry in entries if isinstance(entry, Assign)} | {*pooled(plan)}
-    entries = tuple(
-        entry
-        for entry in entries
-        if not (isinstance(entry, Duplicate) and entry.on in new and entry.on not in used)
-    )
-    launches = tuple(launch for launch in plan.launches if launch.key in used)
-    return replace(plan, launches=launches, entries=entries)
+            stay.update(dict.fromkeys(runs, ""))
+    return effect.drop(stay), awaited
 
 
 class _Late:
     """Units and instances at the time when a new instance is up."""
 
-    def __init__(self, plan: Plan, present: Snapshot) -> None:
-        self._views = {run.id: run for run in present.runs}
-        self._jobs = {job.id: job for job in present.jobs}
-        self._live = {view.id for view in present.instances}
-        places = {entry.run: entry.on for entry in plan.entries if isinstance(entry, Assign)}
+    def __init__(self, effect: PlanEffect) -> None:
+        self._views, self._jobs, places = effect.runs, effect.jobs, effect.assigned
+        self._live = {view.id for view in effect.now.instances}
         # Members that an elastic gang is to have more are no task runs yet.
         homes = {name: run.instance for name, run in self._views.items()}
         self._moved = {run for run, on in places.items() if homes.get(run) != on}
         self._filled = {places[run] for run in self._moved}
-        self._resized = {entry.job for entry in plan.sizes}
-        self._now = present.now_ms
+        self._resized = {entry.job for entry in effect.plan.sizes}
+        self._now = effect.now.now_ms
 
     def ends_before(self, unit: Unit, boot_ms: int) -> bool:
         """Whether a unit runs, and ends before an instance is up and it has moved there."""
@@ -151,7 +127,3 @@ class _Late:
             return False
         ends_in = run.remaining.ends_in_ms(self._now)
         return ends_in is not None and 0 < ends_in < boot_ms
-
-
-def _bought(unit: Unit) -> set[int]:
-    return {entry.on for entry in unit.entries if isinstance(entry.on, int)}

@@ -6,18 +6,19 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from eva_master.control.limits import Unit, held_back, units
 from eva_master.control.planning.validate_plan import Decision
 from eva_master.control.planning.validate_sizes import without_sizes
+from eva_master.control.rounds.rules import caps
 from eva_master.model.ids import InstanceId, OfferingId, RunId, job_of
 from eva_master.model.planning.claims import Claim
-from eva_master.model.planning.plan import Assign, Duplicate, Hold, Plan, left, pooled
-from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
+from eva_master.model.planning.plan import Assign, Duplicate, Hold, Plan
+from eva_master.model.planning.snapshot import InstanceView, RunView
 from eva_master.packing.claims.walk import ends_before
+from eva_master.packing.plan_effect import PlanEffect, Unit
 from eva_master.packing.room import more_of
 
 
-def kept_off(plan: Plan, present: Snapshot, claims: Sequence[Claim]) -> Plan:
+def kept_off(effect: PlanEffect, claims: Sequence[Claim]) -> PlanEffect:
     """The part of a plan that leaves claimed room to the claimants.
 
     Claims whose task runs all get a place by the plan, or stand in a line, keep no room. Task runs
@@ -25,34 +26,26 @@ def kept_off(plan: Plan, present: Snapshot, claims: Sequence[Claim]) -> Plan:
     of a higher priority.
 
     Args:
-        plan: The plan, with everything that is to begin.
-        present: The cluster as it is, with the sizes of the plan.
+        effect: The plan, with everything that is to begin, on the cluster with its sizes.
         claims: The claims that the policy was shown.
     """
-    present_runs = {view.id for view in present.runs}
-    pending = [claim for claim in claims if not _satisfied(claim, plan, present_runs)]
+    pending = [claim for claim in claims if not _satisfied(claim, effect)]
     if not pending:
-        return plan
-    check = _Check(plan, present, claims, pending)
-    held: dict[RunId, str] = {}
-    for unit in units(plan, present):
-        if reason := check.refusal(unit):
-            held.update((entry.run, reason) for entry in unit.entries)
-        else:
-            check.take(unit)
+        return effect
+    cap = _ClaimCap(effect, claims, pending)
+    kept = caps.within(effect, cap)
     entries = tuple(
         entry
-        for entry in plan.entries
-        if not (isinstance(entry, Duplicate) and check.claimed(entry.run, entry.on))
+        for entry in kept.plan.entries
+        if not (isinstance(entry, Duplicate) and cap.claimed(entry.run, entry.on))
     )
-    plan = left(plan, check.too_many())
-    if not held and len(entries) == len(plan.entries):
-        return plan
-    runs = {view.id: view for view in present.runs}
-    plan = replace(plan, entries=tuple(held_back(entries, held, runs)))
-    running = {view.job for view in present.runs if view.instance is not None}
-    resized = running.intersection(entry.job for entry in plan.sizes)
-    return without_sizes(present, plan, resized.intersection(map(job_of, held)))
+    if len(entries) < len(kept.plan.entries):
+        kept = kept.with_plan(replace(kept.plan, entries=entries))
+    running = {view.job for view in effect.now.runs if view.instance is not None}
+    resized = running.intersection(entry.job for entry in kept.plan.sizes)
+    held = effect.assigned.keys() - kept.assigned.keys() if resized else ()
+    torn = resized.intersection(map(job_of, held))
+    return kept.with_plan(without_sizes(effect.now, kept.plan, torn)) if torn else kept
 
 
 def claimants_first(plan: Plan, claims: Sequence[Claim]) -> Plan:
@@ -84,22 +77,20 @@ def others_wait(decision: Decision, claims: Collection[Claim]) -> bool:
     return any(run in runs or where in kept for run, where in decision.places)
 
 
-class _Check:
+class _ClaimCap:
     """Counts launches while the units of a plan are placed one after the other.
 
     Args:
-        plan: The plan.
-        present: The cluster as it is.
+        effect: The plan.
         claims: All claims, in their order of precedence.
         pending: The claims whose task runs the plan leaves waiting.
     """
 
     def __init__(
-        self, plan: Plan, present: Snapshot, claims: Iterable[Claim], pending: Sequence[Claim]
+        self, effect: PlanEffect, claims: Iterable[Claim], pending: Sequence[Claim]
     ) -> None:
-        self._present = present
-        self._plan = plan
-        self._runs = {view.id: view for view in present.runs}
+        present = self._present = effect.now
+        self._runs = effect.runs
         self._priorities = {view.id: view.priority for view in present.jobs}
         self._claim_of: dict[InstanceId | int, Claim] = {}
         self._slots: Counter[OfferingId] = Counter()
@@ -115,18 +106,14 @@ class _Check:
                 self._claim_of.setdefault(name, claim)
             self._slots.update(dict(claim.slots))
         self._told = {name: claim.told for claim in reversed(pending) for name, _ in claim.slots}
-        self._offerings = {launch.key: launch.offering.id for launch in plan.launches}
+        self._offerings = {key: sold.id for key, sold in effect.launched.items()}
         used = Counter(view.offering.id for view in present.instances)
         self._room = {
             offering.id: more - self._slots[offering.id]
             for offering in present.catalog
             if (more := more_of(offering, used)) is not None and self._slots[offering.id]
         }
-        self._free = {
-            entry.on
-            for entry in plan.entries
-            if isinstance(entry, Assign) and entry.run in self._rank
-        }
+        self._free = {where for run, where in effect.assigned.items() if run in self._rank}
         """The new instances of claimants, and new instances that are counted already."""
 
     def refusal(self, unit: Unit) -> str:
@@ -160,11 +147,12 @@ class _Check:
         for key in self._new(unit):
             self._count(key)
 
-    def too_many(self) -> set[int]:
-        """New members of pools, with no task run of the plan on them, in claimed slots."""
-        extra = [key for key in pooled(self._plan) if key not in self._free]
+    def too_many(self, members: Sequence[int]) -> set[int]:
+        """New members of pools in claimed slots."""
         gone = set()
-        for key in extra:
+        for key in members:
+            if key in self._free:
+                continue
             if self._room.get(self._offerings[key], 1) > 0:
                 self._count(key)
             else:
@@ -188,15 +176,14 @@ class _Check:
         return [key for key in keys if key not in self._free and key in self._offerings]
 
 
-def _satisfied(claim: Claim, plan: Plan, there: Collection[RunId]) -> bool:
+def _satisfied(claim: Claim, effect: PlanEffect) -> bool:
     """Whether all task runs of a claim that are still there get a place, or stand in a line."""
-    lined = {job for line in plan.lines for job in line.jobs}
-    placed = {entry.run for entry in plan.entries if isinstance(entry, Assign)}
-    waiting = [run for run in claim.runs if run in there and run not in placed]
+    lined = {job for line in effect.plan.lines for job in line.jobs}
+    waiting = [run for run in claim.runs if run in effect.runs and run not in effect.assigned]
     return all(job_of(run) in lined for run in waiting)
 
 
-def seated(plan: Plan, wanted: Plan, present: Snapshot, claims: Collection[Claim]) -> Plan:
+def seated(effect: PlanEffect, wanted: PlanEffect, claims: Collection[Claim]) -> PlanEffect:
     """A plan that gives claimed room to claimants whose purchase a limit forbids.
 
     A policy that knows no limit on instances may buy an instance for a claimant and give the
@@ -204,26 +191,23 @@ def seated(plan: Plan, wanted: Plan, present: Snapshot, claims: Collection[Claim
     stand empty. Each such claimant gets an empty instance of its claim, a gang as a whole.
 
     Args:
-        plan: The policy's plan, as limits leave it.
+        effect: The policy's plan, as limits leave it.
         wanted: The policy's plan.
-        present: The partition as it is.
         claims: All claims, in their order of precedence.
     """
-    bought = {
-        entry.run
-        for entry in wanted.entries
-        if isinstance(entry, Assign) and isinstance(entry.on, int)
-    }
-    held = {entry.run for entry in plan.entries if isinstance(entry, Hold)} & bought
-    if not claims or not held:
-        return plan
-    taken = {entry.on for entry in plan.entries if isinstance(entry, Assign)}
+    if not claims:
+        return effect
+    bought = {run for run, where in wanted.assigned.items() if isinstance(where, int)}
+    held = effect.held.keys() & bought
+    if not held:
+        return effect
+    taken = {*effect.assigned.values()}
     empty = {
         view.id: view
-        for view in present.instances
+        for view in effect.now.instances
         if not view.residents and not view.pool and view.id not in taken
     }
-    runs = {run.id: run for run in present.runs}
+    runs = effect.runs
     seats = dict[RunId, InstanceId]()
     for claim in claims:
         waiting = [
@@ -236,14 +220,14 @@ def seated(plan: Plan, wanted: Plan, present: Snapshot, claims: Collection[Claim
                 seats.update(seating)
                 empty = {name: view for name, view in empty.items() if name not in seating.values()}
     if not seats:
-        return plan
+        return effect
     entries = (
         Assign(entry.run, seats[entry.run])
         if isinstance(entry, Hold) and entry.run in seats
         else entry
-        for entry in plan.entries
+        for entry in effect.plan.entries
     )
-    return replace(plan, entries=tuple(entries))
+    return effect.with_plan(replace(effect.plan, entries=tuple(entries)))
 
 
 def _seats(

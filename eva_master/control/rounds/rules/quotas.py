@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 
-from eva_master.control.limits import held_back, units
 from eva_master.control.measure import ledger
 from eva_master.control.planning import tenants
-from eva_master.control.rounds.shared_limits import NOTHING_SHARED, SharedLimitsStage
+from eva_master.control.rounds.rules import caps
+from eva_master.control.rounds.rules.shared_limits import NOTHING_SHARED, PartitionShare
 from eva_master.control.state.records import Records
 from eva_master.model.fleet.partitions import Partition
 from eva_master.model.ids import MILLION, Family, Millis, RunId
-from eva_master.model.planning.plan import Assign, Duplicate, Plan, left, pooled
 from eva_master.model.planning.quotas import Tenancy
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing import quotas
+from eva_master.packing.plan_effect import PlanEffect, Unit
 from eva_master.packing.quotas import Admitted, Share
 
 
@@ -39,14 +39,14 @@ class TenantLimits:
         self,
         seen: Snapshot,
         before: Collection[RunId],
-        stage: SharedLimitsStage = NOTHING_SHARED,
+        share: PartitionShare = NOTHING_SHARED,
     ) -> Admitted | None:
         """A snapshot for the policy without the tasks that wait beyond their tenant's quota.
 
         Args:
             seen: The partition.
             before: Task runs that waited for quotas in the last plan.
-            stage: The stage that keeps room for other partitions.
+            share: Share of the partition of limits that others share.
 
         Returns:
             `None` where there are no quotas.
@@ -54,30 +54,34 @@ class TenantLimits:
         if not self._quotas:
             return None
         passed_over = {run.id for run in seen.runs if run.held and run.id not in before}
-        use = stage.used(tenants.use(self._state, self._quotas))
+        use = share.used(tenants.use(self._state, self._quotas))
         return quotas.admitted(seen, use, passed_over)
 
     def within(
-        self, plan: Plan, present: Snapshot, now: Millis, stage: SharedLimitsStage
-    ) -> tuple[Plan, bool]:
+        self, effect: PlanEffect, now: Millis, share: PartitionShare
+    ) -> tuple[PlanEffect, bool]:
         """The part of a plan within the quotas and budgets of tenants.
 
         Args:
-            plan: The plan, with the extra runs and forks that begin.
-            present: The partition as it is, with the sizes of the plan.
+            effect: The plan, with the extra runs and forks that begin.
             now: The time.
-            stage: The stage that keeps room for other partitions.
+            share: Share of the partition of limits that others share.
 
         Returns:
             The part, and whether a month's budget cut anything.
         """
         if self._quotas:
-            use = stage.used(tenants.use(self._state, self._quotas))
-            plan = quotas.within(plan, present, use)
-        if not self._budgets or not plan.launches:
-            return plan, False
-        affordable = self._afforded(plan, present, now)
-        return affordable, affordable is not plan
+            use = share.used(tenants.use(self._state, self._quotas))
+            effect = quotas.within(effect, use)
+        if not self._budgets or not effect.plan.launches:
+            return effect, False
+        spent = {
+            tenant: budget
+            for tenant, budget in self._budgets.items()
+            if ledger.month_of_tenant(self._state, tenant, now) >= budget
+        }
+        affordable = caps.within(effect, _SpentBudgets(spent)) if spent else effect
+        return affordable, affordable is not effect
 
     def room(self, present: Snapshot) -> Callable[[str, Mapping[Family, int]], bool] | None:
         """Whether a tenant may have so many GPUs more, by base family; `None` without quotas.
@@ -103,27 +107,30 @@ class TenantLimits:
         """A value that changes when tasks held back by a quota may begin."""
         return tenants.use(self._state, self._quotas)
 
-    def _afforded(self, plan: Plan, present: Snapshot, now: Millis) -> Plan:
-        """A plan without launches for tenants that have spent their budgets."""
-        spent = {
-            tenant: budget
-            for tenant, budget in self._budgets.items()
-            if ledger.month_of_tenant(self._state, tenant, now) >= budget
-        }
-        if not spent:
-            return plan
-        held: dict[RunId, str] = {}
-        for unit in units(plan, present):
-            budget = spent.get(unit.job.spec.tenant)
-            if budget is not None and any(isinstance(entry.on, int) for entry in unit.entries):
-                why = _spent(unit.job.spec.tenant, budget)
-                held.update((entry.run, why) for entry in unit.entries)
-        if not held:
-            return plan
-        entries = tuple(held_back(plan.entries, held, {view.id: view for view in present.runs}))
-        used = {entry.on for entry in entries if isinstance(entry, Assign | Duplicate)}
-        plan = replace(plan, entries=entries)
-        return left(plan, {launch.key for launch in plan.launches} - used - {*pooled(plan)})
+
+@dataclass(frozen=True, slots=True)
+class _SpentBudgets:
+    """Tenants that have spent their budgets: nothing is launched for them.
+
+    Attributes:
+        budgets: Their budgets of a month, in micro-dollars.
+    """
+
+    budgets: Mapping[str, int]
+
+    def refusal(self, unit: Unit) -> str:
+        """The budget of the tenant of a unit for which instances are launched."""
+        tenant = unit.job.spec.tenant
+        if tenant not in self.budgets or not unit.bought:
+            return ""
+        return _spent(tenant, self.budgets[tenant])
+
+    def take(self, unit: Unit) -> None:
+        """Count nothing: a spent budget stays spent."""
+
+    def too_many(self, _members: Sequence[int]) -> Collection[int]:
+        """No members: pools belong to no tenant."""
+        return ()
 
 
 def _spent(tenant: str, budget: int) -> str:

@@ -11,16 +11,16 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from eva_master.control.limits import Unit, held_back, units
 from eva_master.model.arithmetic.durations import clock
 from eva_master.model.arithmetic.loop_time import AS_LOOP, WallClock
 from eva_master.model.catalog import Offering, Purchase, tally
 from eva_master.model.ids import MILLION, JobId, Millis, OfferingId, RunId
 from eva_master.model.job import JobKind
 from eva_master.model.planning.job_view import JobView
-from eva_master.model.planning.plan import Assign, Duplicate, Hold, Plan, left, pooled
+from eva_master.model.planning.plan import Hold
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.planning.standing import Pool
+from eva_master.packing.plan_effect import PlanEffect, Unit
 from eva_master.packing.room import may_buy_one
 from eva_master.packing.valuation.job_valuation import Reservation
 from eva_master.packing.valuation.on_demand import OnDemandPrices, by_job, can_host, value_on
@@ -143,21 +143,21 @@ class PriceLimit:
                 if wanted:
                     yield offering
 
-    def explained(self, plan: Plan, seen: Snapshot, masked: Masked) -> Plan:
+    def explained(self, effect: PlanEffect, hidden: Mapping[OfferingId, Offering]) -> PlanEffect:
         """A policy's plan with the price as the reason of tasks that wait for it.
 
         Args:
-            plan: The policy's plan.
-            seen: The partition, with all that is on sale.
-            masked: The offerings hidden from the policy.
+            effect: The policy's plan, on the partition with all that is on sale.
+            hidden: The offerings hidden from the policy.
         """
-        if not masked.offerings:
-            return plan
+        if not hidden:
+            return effect
+        seen, plan = effect.now, effect.plan
         worths = _Worths(self, seen)
         open_ = [
             offering
             for offering in seen.catalog
-            if offering.id not in masked.offerings and worths.on_sale(offering)
+            if offering.id not in hidden and worths.on_sale(offering)
         ]
         waits = dict[RunId, str]()
         for run in seen.runs:
@@ -165,41 +165,34 @@ class PriceLimit:
                 mates = worths.mates(run)
                 dear = [
                     offering
-                    for offering in masked.offerings.values()
+                    for offering in hidden.values()
                     if can_host(offering, run) and worths.is_too_dear(mates, offering)
                 ]
                 if dear:
                     cheapest = min(dear, key=lambda it: (it.price, it.id))
                     waits[run.id] = worths.why(mates, cheapest)
-        entries = tuple(
-            Hold(entry.run, waits[entry.run])
-            if isinstance(entry, Hold) and entry.run in waits
-            else entry
-            for entry in plan.entries
-        )
         lined = {job for line in plan.lines for job in line.jobs}
         silent = waits.keys() - {entry.run for entry in plan.entries}
         more = (Hold(run, waits[run]) for run in waits if run in silent)
         fresh = tuple(hold for hold in more if worths.runs[hold.run].job not in lined)
-        return replace(plan, entries=(*entries, *fresh))
+        explained = effect.explain(waits).plan
+        return effect.with_plan(replace(explained, entries=(*explained.entries, *fresh)))
 
     # -- after ------------------------------------------------------------------------------------
 
-    def within(self, plan: Plan, now: Snapshot) -> tuple[Plan, frozenset[OfferingId]]:
+    def within(self, effect: PlanEffect) -> tuple[PlanEffect, frozenset[OfferingId]]:
         """The part of a plan that buys nothing too dear.
 
         Args:
-            plan: The policy's.
-            now: The partition as it is, with the sizes of the plan.
+            effect: The policy's plan, on the partition with its sizes.
 
         Returns:
             That part, in which those who were to have what is too dear wait, with the reason; and
             what was too dear.
         """
-        if self.times_ppm is None or not plan.launches:
-            return plan, frozenset()
-        check = _Check(_Worths(self, now), plan, now)
-        return check.outcome()
+        if self.times_ppm is None or not effect.plan.launches:
+            return effect, frozenset()
+        return _Check(_Worths(self, effect.now), effect).outcome()
 
 
 class _Worths:
@@ -330,48 +323,32 @@ class _Worths:
 class _Check:
     """One plan against the limit."""
 
-    def __init__(self, worths: _Worths, plan: Plan, now: Snapshot) -> None:
+    def __init__(self, worths: _Worths, effect: PlanEffect) -> None:
         self._worths = worths
-        self._plan = plan
-        self._now = now
-        self._offerings = {launch.key: launch.offering for launch in plan.launches}
+        self._effect = effect
+        self._offerings = effect.launched
         self._pools = {
-            key: pool for pool in plan.pools for key in pool.members if isinstance(key, int)
+            key: pool for pool in effect.plan.pools for key in pool.members if isinstance(key, int)
         }
         self._held: dict[RunId, str] = {}
         self._dear: set[OfferingId] = set()
 
-    def outcome(self) -> tuple[Plan, frozenset[OfferingId]]:
+    def outcome(self) -> tuple[PlanEffect, frozenset[OfferingId]]:
         """The rest of the plan, and the offerings that were too dear."""
-        kept = units(self._plan, self._now)
+        kept: Sequence[Unit] = self._effect.units
         while True:
             dear = self._too_dear(kept)
-            cut = [unit for unit in kept if not dear.isdisjoint(_bought(unit))]
+            cut = [unit for unit in kept if not dear.isdisjoint(unit.bought)]
             for unit in cut:
                 self._hold(unit, dear)
-            kept = [unit for unit in kept if dear.isdisjoint(_bought(unit))]
+            kept = [unit for unit in kept if dear.isdisjoint(unit.bought)]
             if not cut:
                 break
         gone = self._too_dear(kept)  # members of pools without placed tasks
         for key in sorted(gone):
             self._hold_claimants(key)
-        if not self._held and not gone:
-            return self._hastened(self._plan, kept), frozenset()
-        placed = {entry.run for unit in kept for entry in unit.entries}
-        views = self._worths.runs
-        plan = left(self._plan, gone)
-        entries = tuple(held_back(plan.entries, self._held, views))
-        stated = {entry.run for entry in entries}
-        entries += tuple(
-            Hold(run, why)
-            for run, why in self._held.items()
-            if run not in stated and run not in placed and views[run].instance is None
-        )
-        used = {entry.on for entry in entries if isinstance(entry, Assign | Duplicate)}
-        used.update(pooled(plan))
-        launches = tuple(launch for launch in plan.launches if launch.key in used)
-        plan = replace(plan, entries=entries, launches=launches)
-        return self._hastened(plan, kept), frozenset(self._dear)
+        dear_ids = frozenset(self._dear) if self._held or gone else frozenset[OfferingId]()
+        return self._hastened(self._effect.drop(self._held, gone), kept), dear_ids
 
     def _too_dear(self, kept: Sequence[Unit]) -> set[int]:
         """Keys of new instances that cost more than may be paid for the task runs on them."""
@@ -404,7 +381,7 @@ class _Check:
     def _claimants(self, pool: Pool) -> list[tuple[RunView, int]]:
         """Task runs in line for room in a pool, each with the number of such task runs."""
         jobs = dict.fromkeys(
-            job for line in self._plan.lines if pool.name in line.pools for job in line.jobs
+            job for line in self._effect.plan.lines if pool.name in line.pools for job in line.jobs
         )
         claimants: list[tuple[RunView, int]] = []
         for job in jobs:
@@ -434,7 +411,7 @@ class _Check:
     def _hold(self, unit: Unit, dear: Collection[int]) -> None:
         runs = [self._worths.runs[entry.run] for entry in unit.entries]
         offering = max(
-            (self._offerings[key] for key in _bought(unit) if key in dear),
+            (self._offerings[key] for key in unit.bought if key in dear),
             key=lambda it: (it.price, it.id),
         )
         why = self._worths.why(runs, offering)
@@ -447,7 +424,7 @@ class _Check:
                 why = self._worths.why(self._worths.mates(run), self._offerings[key])
                 self._held.setdefault(run.id, why)
 
-    def _hastened(self, plan: Plan, kept: Sequence[Unit]) -> Plan:
+    def _hastened(self, effect: PlanEffect, kept: Sequence[Unit]) -> PlanEffect:
         """A plan whose launches name the deadline that allows their price."""
         tasks, reasons = self._tasks(kept), dict[int, str]()
         for key, runs in tasks.items():
@@ -464,18 +441,12 @@ class _Check:
                 f" {', '.join(jobs)} leaves no time to wait"
             )
         if not reasons:
-            return plan
-        return replace(
-            plan,
-            launches=tuple(
-                replace(launch, reason=reasons[launch.key]) if launch.key in reasons else launch
-                for launch in plan.launches
-            ),
+            return effect
+        launches = tuple(
+            replace(launch, reason=reasons[launch.key]) if launch.key in reasons else launch
+            for launch in effect.plan.launches
         )
-
-
-def _bought(unit: Unit) -> set[int]:
-    return {entry.on for entry in unit.entries if isinstance(entry.on, int)}
+        return effect.with_plan(replace(effect.plan, launches=launches))
 
 
 def _rentable(catalog: Iterable[Offering]) -> Iterator[Offering]:

@@ -15,7 +15,7 @@ from functools import cached_property
 
 from eva_master.control.planning.allowance import allowance
 from eva_master.control.planning.parts import Sums, part_of
-from eva_master.control.rounds.quotas import TenantLimits
+from eva_master.control.rounds.rules.quotas import TenantLimits
 from eva_master.control.settings import NO_LIMIT, Settings
 from eva_master.control.standing.membership import Statement
 from eva_master.control.state.records import PlanningRecords
@@ -24,7 +24,7 @@ from eva_master.model.catalog import Purchase
 from eva_master.model.fleet.partitions import Partition
 from eva_master.model.ids import InstanceId, JobId, Millis, OfferingId, RunId
 from eva_master.model.planning.claims import Claim
-from eva_master.model.planning.plan import Assign, Hold, Plan, left, pooled
+from eva_master.model.planning.plan import Assign, Plan, pooled
 from eva_master.model.planning.snapshot import InstanceView, Snapshot
 from eva_master.model.planning.standing import Line, Pool
 from eva_master.model.records import Instance
@@ -39,6 +39,7 @@ from eva_master.packing.parts.seating import (
     member_of,
     waiting,
 )
+from eva_master.packing.plan_effect import PlanEffect
 from eva_master.packing.room import with_lower_limits
 
 _MOST_UNITS = 64
@@ -61,22 +62,20 @@ class GivenUp:
     released: Mapping[InstanceId, JobId] = field(default_factory=dict)
     seats: tuple[tuple[tuple[RunId, InstanceId], ...], ...] = ()
 
-    def seated(self, before: Plan, plan: Plan, present: Snapshot) -> Plan:
+    def seated(self, before: PlanEffect, effect: PlanEffect) -> PlanEffect:
         """A plan in which units take their members over where limits allow nothing else.
 
         A policy that ignores limits buys something cheaper for them, which limits cut.
 
         Args:
             before: The policy's plan.
-            plan: The policy's plan, as limits leave it.
-            present: The partition as it is.
+            effect: The policy's plan, as limits leave it.
         """
-        if plan is before or not self.seats:
-            return plan
-        asked = {entry.run for entry in before.entries if isinstance(entry, Assign)}
-        goes = {entry.run: entry.on for entry in plan.entries if isinstance(entry, Assign)}
+        if effect is before or not self.seats:
+            return effect
+        asked, goes, plan = before.assigned, effect.assigned, effect.plan
         taken: set[object] = {*goes.values()}
-        empty = {view.id for view in present.instances if not view.residents}
+        empty = {view.id for view in effect.now.instances if not view.residents}
         more: dict[RunId, InstanceId] = {}
         for unit in self.seats:
             members = {member for _, member in unit}
@@ -85,7 +84,7 @@ class GivenUp:
                 more.update(unit)
                 taken |= members
         if not more:
-            return plan
+            return effect
         used = {*more.values()}
         entries = tuple(
             Assign(entry.run, more[entry.run]) if entry.run in more else entry
@@ -95,31 +94,29 @@ class GivenUp:
             replace(pool, members=tuple(member for member in pool.members if member not in used))
             for pool in plan.pools
         )
-        return replace(plan, entries=entries, pools=pools)
+        return effect.with_plan(replace(plan, entries=entries, pools=pools))
 
-    def completed(self, plan: Plan, present: Snapshot, claims: Iterable[Claim]) -> Plan:
+    def completed(self, effect: PlanEffect, claims: Iterable[Claim]) -> PlanEffect:
         """A plan that states those members again which were not used, or are not empty any more.
 
         Args:
-            plan: The policy's.
-            present: The partition as it is.
-            claims: As the policy was shown them: claimed members take nobody from a line.
+            effect: The policy's plan.
+            claims: Claims that the policy was shown: claimed members take no task from a line.
         """
         if not self.handed and not self.released:
-            return plan
-        used = {entry.on for entry in plan.entries if isinstance(entry, Assign)}
-        stated = {member for pool in plan.pools for member in pool.members}
+            return effect
+        used, stated = {*effect.assigned.values()}, effect.members
         claimed = {name for claim in claims for name in claim.instances}
         open_again: defaultdict[str, list[InstanceId]] = defaultdict(list)
         closed: defaultdict[str, list[InstanceId]] = defaultdict(list)
-        for view in present.instances:
+        for view in effect.now.instances:
             if view.id in stated or not view.pool:
                 continue
             unused = view.id in self.handed and view.id not in used
             if unused or (view.residents and (view.id in self.handed or view.id in self.released)):
                 (closed if view.id in claimed else open_again)[view.pool].append(view.id)
-        pools = tuple(_restated(plan.pools, open_again, closed))
-        return replace(plan, pools=pools)
+        pools = tuple(_restated(effect.plan.pools, open_again, closed))
+        return effect.with_plan(replace(effect.plan, pools=pools))
 
 
 def _restated(
@@ -245,34 +242,25 @@ class PoolMembers:
 
     # -- after the policy ------------------------------------------------------------------------
 
-    def within(
-        self, plan: Plan, present: Snapshot, whole: Snapshot, *, contested: bool = False
-    ) -> Plan:
+    def within(self, effect: PlanEffect, whole: Snapshot, *, contested: bool = False) -> PlanEffect:
         """A plan whose pools leave to tasks of other partitions what these come first for.
 
         Args:
-            plan: What is left of the policy's.
-            present: The partition as it is.
+            effect: The policy's plan, as limits leave it.
             whole: The cluster as it is.
             contested: Whether others than the partition wait for limits that they share.
         """
-        plan = self._bought(plan, present, whole)
-        return self._closed(plan, present, whole) if contested else plan
+        effect = self._bought(effect, whole)
+        return self._closed(effect, whole) if contested else effect
 
-    def _bought(self, plan: Plan, present: Snapshot, whole: Snapshot) -> Plan:
-        """A plan whose pools buy nothing for which a task of another partition waits.
-
-        Args:
-            plan: The policy's plan, as limits leave it.
-            present: The partition as it is.
-            whole: The cluster as it is.
-        """
-        used = {entry.on for entry in plan.entries if isinstance(entry, Assign)}
-        fresh = [key for key in pooled(plan) if key not in used]
+    def _bought(self, effect: PlanEffect, whole: Snapshot) -> PlanEffect:
+        """A plan whose pools buy nothing for which a task of another partition waits."""
+        used = {*effect.assigned.values()}
+        fresh = [key for key in pooled(effect.plan) if key not in used]
         others = self._others(whole) if fresh else []
         if not others:
-            return plan
-        own = self._of(self._partition, present, plan.lines)
+            return effect
+        own = self._of(self._partition, effect.now, effect.plan.lines)
         ours = [unit for unit in waiting(own) if unit.job.id in own.lines or not is_seen(unit)]
         first = min((unit.rank for unit in ours), default=None)
         seating = Seating(others, self._cluster_left())
@@ -281,7 +269,7 @@ class PoolMembers:
                 seating.seat(unit)
         slots, cluster = dict(seating.slots), seating.cluster
         gone = set[int]()
-        keys = {launch.key: launch.offering.id for launch in plan.launches}
+        keys = {key: offering.id for key, offering in effect.launched.items()}
         for key in (*(key for key in keys if key not in fresh), *fresh):
             if key not in fresh:
                 allowed = True
@@ -293,27 +281,23 @@ class PoolMembers:
             if keys[key] in slots:
                 slots[keys[key]] -= 1
             cluster = None if cluster is None else cluster - 1
-        return left(plan, gone)
+        return effect.drop({}, gone)
 
-    def _closed(self, plan: Plan, present: Snapshot, whole: Snapshot) -> Plan:
+    def _closed(self, effect: PlanEffect, whole: Snapshot) -> PlanEffect:
         """A plan whose lines fill no member for which a task of another partition comes first.
 
         Else a line would give the room of each task that ends to the next one of its own, and the
         member would never be empty.
-
-        Args:
-            plan: What is left of the policy's.
-            present: The partition as it is.
-            whole: The cluster as it is.
         """
-        views = {view.id: view for view in present.instances if _is_member(view)}
+        plan = effect.plan
+        views = {view.id: view for view in effect.now.instances if _is_member(view)}
         stated = {
             member for pool in plan.pools if not pool.lent for member in pool.members
         } & views.keys()
         others = self._others(whole) if stated else []
         if not others:
-            return plan
-        own = self._of(self._partition, present, plan.lines)
+            return effect
+        own = self._of(self._partition, effect.now, plan.lines)
         own_units = list(waiting(own))
         members = [
             member_of(own, own_units, views[InstanceId(str(member))]) for member in sorted(stated)
@@ -325,40 +309,37 @@ class PoolMembers:
                 break
             going.update(member.view.id for member in seating.seat(unit).released)
         if not going:
-            return plan
+            return effect
         pools = tuple(
             replace(pool, closed=tuple(dict.fromkeys((*pool.closed, *(going & {*pool.members})))))
             for pool in plan.pools
         )
-        return replace(plan, pools=pools)
+        return effect.with_plan(replace(plan, pools=pools))
 
-    def told(self, plan: Plan, present: Snapshot, whole: Snapshot) -> Plan:
+    def told(self, effect: PlanEffect, whole: Snapshot) -> PlanEffect:
         """A plan whose reasons name the pools that hold the room tasks wait for.
 
         Args:
-            plan: The policy's plan, as limits leave it.
-            present: The partition as it is.
+            effect: The policy's plan, as limits leave it.
             whole: The cluster as it is.
         """
-        holds = {entry.run: entry for entry in plan.entries if isinstance(entry, Hold)}
-        everywhere = [*whole.instances, *whole.draining]
-        if not holds or not any(map(_is_member, everywhere)):
-            return plan
-        taken = {entry.on for entry in plan.entries if isinstance(entry, Assign)}
+        held, everywhere = effect.held, [*whole.instances, *whole.draining]
+        if not held or not any(map(_is_member, everywhere)):
+            return effect
+        taken = {*effect.assigned.values()}
         home = self._settings.partitions.home
         members = [
             Member(home(view.partition).name, view)
             for view in everywhere
             if _is_member(view) and view.id not in taken
         ]
-        own = self._after(plan, present)
-        cluster = self._cluster_left()
-        cluster = None if cluster is None else max(0, cluster - len(plan.launches))
+        own = self._after(effect.plan, effect.now)
+        cluster = self._cluster_left(len(effect.plan.launches))
         seating = Seating([own], cluster, members, vacant=False, refused=self._refused)
         said: dict[RunId, str] = {}
         names: dict[object, str] = {}
         for unit in waiting(own):
-            if unit.runs[0].id not in holds or unit.job.id in own.lines:
+            if unit.runs[0].id not in held or unit.job.id in own.lines:
                 continue
             key = unit.job.id, tuple(run.task.demand for run in unit.runs)
             if key not in names:
@@ -366,15 +347,8 @@ class PoolMembers:
                     break
                 names[key] = _named(seating.seat(unit, take=False).members)
             said.update((run.id, names[key]) for run in unit.runs if names[key])
-        if not said:
-            return plan
-        entries = tuple(
-            replace(entry, reason=f"{entry.reason}; {said[entry.run]}")
-            if isinstance(entry, Hold) and entry.run in said
-            else entry
-            for entry in plan.entries
-        )
-        return replace(plan, entries=entries)
+        reasons = {run: f"{held[run]}; {name}" for run, name in said.items() if run in held}
+        return effect.explain(reasons)
 
     def _after(self, plan: Plan, present: Snapshot) -> Part:
         """The partition once a plan has bought what it buys."""
@@ -387,31 +361,27 @@ class PoolMembers:
             per_hour=None if part.per_hour is None else max(0, part.per_hour - price),
         )
 
-    def declined(self, shown: Snapshot, plan: Plan, whole: Snapshot) -> frozenset[JobId]:
+    def declined(self, shown: Snapshot, effect: PlanEffect, whole: Snapshot) -> frozenset[JobId]:
         """Jobs that the policy leaves waiting though it was shown room for them.
 
         Empty while room is kept for others.
 
         Args:
             shown: Snapshot that the policy was shown.
-            plan: Its plan, as limits leave it.
+            effect: Its plan, as limits leave it.
             whole: The cluster as it is.
         """
         if shown.claims or not any(map(_is_member, whole.instances)):
             return frozenset()
         goes = {
-            entry.run: entry.on if isinstance(entry.on, str) else None
-            for entry in plan.entries
-            if isinstance(entry, Assign)
+            run: where if isinstance(where, str) else None for run, where in effect.assigned.items()
         }
         placed = tuple(
             replace(run, instance=goes[run.id], pinned=True) if run.id in goes else run
             for run in shown.runs
         )
-        own = self._after(plan, replace(shown, runs=placed))
-        cluster = self._cluster_left()
-        cluster = None if cluster is None else max(0, cluster - len(plan.launches))
-        seating = Seating([own], cluster)
+        own = self._after(effect.plan, replace(shown, runs=placed))
+        seating = Seating([own], self._cluster_left(len(effect.plan.launches)))
         units = self._candidates([own], whole)
         return frozenset(unit.job.id for unit in units if seating.seat(unit, take=False).complete)
 
@@ -453,10 +423,10 @@ class PoolMembers:
             may_buy=not spent,
         )
 
-    def _cluster_left(self) -> int | None:
+    def _cluster_left(self, launched: int = 0) -> int | None:
         most = self._settings.limits.instances
         stay = len(self._state.live) - len(self._terminating)
-        return None if most >= NO_LIMIT else max(0, most - stay)
+        return None if most >= NO_LIMIT else max(0, max(0, most - stay) - launched)
 
     @cached_property
     def _terminating(self) -> tuple[Instance, ...]:

@@ -1,0 +1,1 @@
+"""The rules of a round: what plans may not take, and what they say of it."""

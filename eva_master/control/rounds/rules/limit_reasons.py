@@ -1,0 +1,137 @@
+"""Reasons of tasks that wait: the limit or budget that lets nothing be bought for them.
+
+A policy that buys within what limits leave, or has tasks stand in lines and queues, knows of no
+limit by its name. Its reason then says no more than that others come first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from eva_master.control.planning.allowance import Allowance
+from eva_master.control.rounds.rules.cluster_limits import Usage
+from eva_master.control.settings import Limits
+from eva_master.model.ids import JobId, RunId
+from eva_master.model.job import JobKind
+from eva_master.model.planning.plan import Assign
+from eva_master.model.planning.snapshot import RunView
+from eva_master.model.resources import NOTHING
+from eva_master.packing.bins.placement_groups import NO_ROOM
+from eva_master.packing.configuration.unplaced_reason import why_unplaced
+from eva_master.packing.plan_effect import PlanEffect, Unit
+from eva_master.packing.room import more_of
+from eva_master.packing.valuation.on_demand import can_host
+
+_MOST_KINDS = 64
+"""For tasks of so many jobs and demands the limit is looked for in one round."""
+_NEW = -1
+"""The key of an instance that is bought in no plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class LimitReasons:
+    """The limits of a partition and its cluster, for the users of tasks that wait.
+
+    Attributes:
+        limits: Limits of the cluster.
+        live: Number of instances of the cluster, terminating ones included.
+        owner_of: Returns the owner of a job.
+        allowance: Returns the partition's allowance; `None` for a cluster that is not divided.
+    """
+
+    limits: Limits
+    live: int
+    owner_of: Callable[[JobId], str]
+    allowance: Callable[[], Allowance] | None = None
+
+    def told(self, effect: PlanEffect) -> PlanEffect:
+        """A plan in which each task that waits for a limit has the limit in its reason.
+
+        Args:
+            effect: The policy's plan, as limits leave it.
+        """
+        runs = effect.runs
+        held = {
+            run: reason
+            for run, reason in effect.held.items()
+            if run in runs and runs[run].instance is None
+        }
+        if not held:
+            return effect
+        seen, said = _Seen(self, effect), dict[RunId, str]()
+        for run, reason in held.items():
+            if (why := seen.why(runs[run])) and why not in reason:
+                said[run] = why if reason == NO_ROOM else f"{reason}; {why}"
+        return effect.explain(said)
+
+
+class _Seen:
+    """The partition once a plan has bought what it buys."""
+
+    def __init__(self, limits: LimitReasons, effect: PlanEffect) -> None:
+        now, launches = effect.now, effect.plan.launches
+        self._effect = effect
+        self._known: dict[object, str] = {}
+        used = Counter(view.offering.id for view in (*now.instances, *now.draining))
+        used.update(launch.offering.id for launch in launches)
+        self._left = {
+            offering.id: more
+            for offering in now.catalog
+            if (more := more_of(offering, used)) is not None
+        }
+        closed = {member for pool in effect.plan.pools for member in pool.closed}
+        self._free = [
+            (offering, room)
+            for place, offering in effect.offerings.items()
+            if place not in closed and NOTHING.fits(room := effect.free(place))
+        ]
+        self._usage = Usage(now, limits.limits, limits.owner_of, limits.live + len(launches))
+        self._allowance = None if limits.allowance is None else limits.allowance()
+
+    def why(self, run: RunView) -> str:
+        """The limit in the way of a task; empty if there is none, or if it has room."""
+        key = run.job, run.task.demand
+        if key not in self._known:
+            if len(self._known) >= _MOST_KINDS:
+                return ""
+            self._known[key] = self._why(run)
+        return self._known[key]
+
+    def _why(self, run: RunView) -> str:
+        now, demand = self._effect.now, run.task.demand
+        if self._has_room(run):
+            return ""
+        suits = [offering for offering in now.catalog if can_host(offering, run)]
+        sold = [offering for offering in suits if self._left.get(offering.id, 1) > 0]
+        buyable = [offering for offering in sold if offering.available(now.now_ms)]
+        if not buyable:
+            return why_unplaced(demand, tuple(sold) or now.catalog, now.now_ms)
+        launches = self._effect.plan.launches
+        count, price = len(launches), sum(launch.offering.price for launch in launches)
+        if self._allowance is not None:
+            least = min(offering.price for offering in buyable)
+            if why := self._allowance.refusal(count + 1, price + least):
+                return why
+        unit = Unit(self._effect.jobs[run.job], (Assign(run.id, _NEW),))
+        return self._usage.refusal(unit)
+
+    def _has_room(self, run: RunView) -> bool:
+        """Whether a task, or its whole gang, fits the room that is free already."""
+        job, free = self._effect.jobs[run.job], list(self._free)
+        gang = job.spec.kind is JobKind.GANG and len(job.runs) > 1
+        together = (
+            [member for member in self._effect.now.runs if member.job == run.job] if gang else [run]
+        )
+        for member in together:
+            if member.instance is not None:
+                continue
+            for number, (offering, room) in enumerate(free):
+                need = member.task.demand_on(offering.type.family)
+                if need is not None and need.fits(room):
+                    free[number] = offering, room - need
+                    break
+            else:
+                return False
+        return True
