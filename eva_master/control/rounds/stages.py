@@ -23,9 +23,10 @@ from eva_master.model.accounting.per_hour import counted_per_hour
 from eva_master.model.ids import OfferingId, RunId
 from eva_master.model.planning.sizes import with_sizes
 from eva_master.model.planning.snapshot import UNLIMITED, InstanceView
-from eva_master.packing import forks, stragglers, waiting_turns
+from eva_master.packing import waiting_turns
 from eva_master.packing.claims.making import Rules, with_claims
 from eva_master.packing.claims.views import View
+from eva_master.packing.extra_runs import forks, stragglers
 from eva_master.packing.plan_effect import PlanEffect, Unit
 from eva_master.packing.round_work import tasks_shown
 

@@ -21,7 +21,7 @@ from eva_master.model.planning.snapshot import (
 )
 from eva_master.model.planning.standing import Pool
 from eva_master.model.resources import Resources
-from eva_master.packing import stragglers
+from eva_master.packing.extra_runs import stragglers
 from eva_master.packing.plan_effect import PlanEffect
 from eva_master.testing.job_views import job_view
 

@@ -11,7 +11,7 @@ from eva_master.model.job import JobKind, Program, TaskSpec
 from eva_master.model.planning.plan import Assign, Fork, Plan, Retire, Suspend
 from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
 from eva_master.model.resources import Resources
-from eva_master.packing import forks
+from eva_master.packing.extra_runs import forks
 from eva_master.packing.plan_effect import PlanEffect
 from eva_master.testing.job_views import job_view
 

@@ -7,7 +7,7 @@ from eva_master.control.turn.rounds import RoundMemory
 from eva_master.control.turn.turn import Turn
 from eva_master.model.ids import MILLION, JobId
 from eva_master.model.states import JobState, RunState
-from eva_master.packing.stragglers import due_ms
+from eva_master.packing.extra_runs.stragglers import due_ms
 
 LOOK_MS = 5_000
 """Least time from one check for an array's late tasks to the next."""
