@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack
 from typing import cast
@@ -52,7 +53,10 @@ class Cluster:
         self.encoder = Encoder()
         self.paused = asyncio.Event()
         self.goes_on = asyncio.Event()
-        self.editions = Editions(self.gateway, cast("JobMessages", self.encoder), self._pause)
+        self.editions = Editions(
+            self.gateway, cast("JobMessages", self.encoder), self._pause, self._wait
+        )
+        self.waits: Counter[float] = Counter()
         self.gateway.publish(Changes(), self._model)
 
     def _model(self) -> ReadModel:
@@ -62,6 +66,9 @@ class Cluster:
         self.paused.set()
         await self.goes_on.wait()
         self.goes_on.clear()
+
+    async def _wait(self, seconds: float) -> None:
+        self.waits[seconds] += 1
 
     def change(self, *names: str) -> None:
         jobs = tuple(map(JobId, names))
@@ -98,6 +105,23 @@ async def test_a_change_is_encoded_once_for_a_thousand_readers(cluster: Cluster)
         assert await asyncio.gather(*waiting) == [waiting[0].result()] * 1_000
         assert jobs_in(waiting[0].result()) == {"a": 1, "b": 1}
         assert cluster.encoder.made == ["a", "b"]
+
+
+@pytest.mark.parametrize("readers", [20, 1_000, 4_000])
+async def test_readers_are_sent_an_edition_in_portions_before_the_next_one(
+    cluster: Cluster, readers: int
+) -> None:
+    with ExitStack() as open_:
+        each = [aiter(open_.enter_context(cluster.editions.read())) for _ in range(readers)]
+        for name in ("a", "b"):
+            waiting = [asyncio.ensure_future(anext(messages)) for messages in each]
+            await asyncio.sleep(0)
+            await cluster.edition(name)
+            await asyncio.gather(*waiting)
+            assert max(cluster.waits.values(), default=0) <= 50
+            assert sum(cluster.waits.values()) == max(0, readers - 50)
+            assert max(cluster.waits, default=0) <= 0.8
+            cluster.waits.clear()
 
 
 async def test_all_that_changes_between_two_editions_comes_in_one_message(

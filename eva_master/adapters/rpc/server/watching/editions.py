@@ -18,6 +18,9 @@ from eva_master.model.ids import JobId
 
 _EVERY_S = 1.0
 """From one edition to the next at least."""
+_READERS_AT_ONCE, _APART_S, _SPREAD_S = 50, 0.02, 0.8
+"""Readers that are sent an edition at once, the time until the next ones, and that until the last
+ones at most. So other calls don't wait for the messages of all readers."""
 _JOBS_AT_ONCE = 500
 """Jobs that a reader who is behind, or new, is told of before the next look at what changed."""
 _SHARED_JOBS = 5_000
@@ -40,6 +43,7 @@ class Editions:
         gateway: Tells what changes.
         messages: Makes the messages of jobs.
         pause: Waits from one edition to the next.
+        wait: Waits for so many seconds before it is a reader's turn.
     """
 
     def __init__(
@@ -47,10 +51,12 @@ class Editions:
         gateway: LoopGateway,
         messages: JobMessages,
         pause: Callable[[], Awaitable[None]] | None = None,
+        wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._gateway = gateway
         self._messages = messages
         self._pause = pause or partial(asyncio.sleep, _EVERY_S)
+        self._wait = wait
         self._readers = 0
         self._changes = 0
         """How many changes there were; they are numbered from 1."""
@@ -63,6 +69,8 @@ class Editions:
         self._newest: Sequence[bytes] | None = None
         """The messages of the newest edition; `None` if they could not be made."""
         self._news = asyncio.Event()
+        self._woken = 0
+        """Readers that waited for the newest edition and know that it is there."""
         self._publishing = ExitStack()
 
     @contextmanager
@@ -105,8 +113,15 @@ class Editions:
             self._last[name] = self._changes
         for name in list(islice(self._last, max(0, len(self._last) - _KEPT_CHANGES))):
             self._forgotten = self._last.pop(name)
-        news, self._news = self._news, asyncio.Event()
+        news, self._news, self._woken = self._news, asyncio.Event(), 0
         news.set()
+
+    async def _turn(self) -> None:
+        """Wait until it is the turn of one more reader of the newest edition."""
+        portion, self._woken = self._woken // _READERS_AT_ONCE, self._woken + 1
+        if portion:
+            portions = max(portion, self._readers // _READERS_AT_ONCE)
+            await self._wait(portion * min(_APART_S, _SPREAD_S / portions))
 
     async def all(self) -> AsyncIterator[bytes]:
         """The jobs that have not ended, newest first."""
@@ -134,6 +149,7 @@ class Editions:
         """
         while number >= self._changes:
             await self._news.wait()
+            await self._turn()
         if number == self._begun_after and self._newest is not None:
             return self._changes, _each(self._newest)
         if number < self._forgotten:
