@@ -24,6 +24,7 @@ from benchmarks.harness import Figures, publish, surroundings
 from eva_master.control.machine import Machine
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.actions import Action, LaunchInstance, RequestPlan, StartTask
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.events import (
@@ -38,7 +39,7 @@ from eva_master.model.events import (
     WorkerReported,
 )
 from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload
-from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
+from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import Resources

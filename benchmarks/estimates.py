@@ -31,8 +31,9 @@ from eva_master.learning.runtimes import (
     RunTimes,
     Traits,
 )
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.ids import Family, JobId, Millis, Workload
-from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
+from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.records import Job, TaskRun, untouched
 from eva_master.model.resources import Resources

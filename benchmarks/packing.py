@@ -28,10 +28,11 @@ from typing import Any
 
 from benchmarks.packing_files import Inputs, Pairs, load
 from eva_master.learning.colocation import key, observe
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Catalog, InstanceType, Offering
 from eva_master.model.errors import EvaError
 from eva_master.model.ids import MILLION, Family, JobId, Millis, Price, Workload, run_id
-from eva_master.model.job import JobKind, Program, TaskSpec
+from eva_master.model.job import Program, TaskSpec
 from eva_master.model.planning.snapshot import RunView, Snapshot, ThroughputTable
 from eva_master.model.resources import Resources
 from eva_master.packing.lp.column_generation import Budget

@@ -24,10 +24,11 @@ from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.sections.building import build_policy
 from eva_master.control.measure import ledger
 from eva_master.control.settings import Settings
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import InstanceType, Offering, Purchase
 from eva_master.model.fleet.nodes import NODE_ZONE, OwnedNode
 from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload
-from eva_master.model.job import ArrayRules, JobKind, JobSpec, Program, Stragglers, TaskSpec
+from eva_master.model.job import ArrayRules, JobSpec, Program, Stragglers, TaskSpec
 from eva_master.model.records import Job
 from eva_master.model.resources import Resources
 

@@ -26,8 +26,8 @@ from eva_lab.traces.recurrent import (
     tasks_of,
 )
 from eva_lab.traces.shapes import Draw, generator
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.ids import Workload
-from eva_master.model.job import JobKind
 from eva_master.model.trace import SLOT, EarlierJob, TraceJob, TraceTask
 
 _LABELS = 100

@@ -15,7 +15,7 @@ from pydantic import (
 )
 from pydantic_settings import SettingsConfigDict
 
-from eva_master.adapters.jobfile.inputs import DEFAULT_ROOTS, Place
+from eva_master.adapters.resolving.inputs import DEFAULT_ROOTS, Place
 from eva_master.adapters.text.quantities import Duration, Share, parse_duration, write_duration
 from eva_master.app.nodes.settings import NodeSections
 from eva_master.app.sections.base import Most, OnePolicySection, PolicySection, Section

@@ -15,7 +15,6 @@ import structlog
 
 from eva_master.adapters.bootstrap import Bootstrap
 from eva_master.adapters.http.metrics import MasterMetrics
-from eva_master.adapters.jobfile.inputs import InputRoots
 from eva_master.adapters.listening import require_free
 from eva_master.adapters.loop.clock import (
     DOCUMENT,
@@ -37,6 +36,7 @@ from eva_master.adapters.pki.server import ServerIdentity
 from eva_master.adapters.pki.tokens import JoinTokens
 from eva_master.adapters.planner.partitioned import PartitionedPlanner
 from eva_master.adapters.planner.process import ProcessPlanner
+from eva_master.adapters.resolving.inputs import InputRoots
 from eva_master.adapters.rpc.nodes.service import NodesService
 from eva_master.adapters.rpc.server.access import AccessInterceptor
 from eva_master.adapters.rpc.server.admission.pacing import Pacing, Share

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import create_model
 
-from eva_master.adapters.jobfile.inputs import InputRoots, Place
+from eva_master.adapters.resolving.inputs import InputRoots, Place
 from eva_master.adapters.text.yamlfile import Document
 from eva_master.app.clouds import cloud_of, clouds
 from eva_master.app.config import (

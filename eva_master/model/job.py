@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from eva_master.model.accounting.tenants import DEFAULT_TENANT
+from eva_master.model.accounting.bounds import DEFAULT_TENANT, JobKind
 from eva_master.model.accounting.worth import Worth
 from eva_master.model.arithmetic.loop_time import AS_LOOP, WallClock
 from eva_master.model.forks.merging import MergeRule
@@ -49,32 +49,6 @@ class OnFailure(StrEnum):
 
 FIRST_TO_END = 10
 """So many failures before the first success stop an array whose job file does not say otherwise."""
-
-
-ASKS_FOR_RETRY = 75
-"""Exit code (EX_TEMPFAIL) of a program that asks to be tried again, however soon it failed."""
-
-
-class JobKind(StrEnum):
-    """Whether the tasks of a job depend on each other."""
-
-    GANG = "gang"
-    """Gang: all tasks run or none does; they progress at the speed of the slowest."""
-    ARRAY = "array"
-    """Array: the tasks are independent of one another."""
-
-
-MOST_GRACE_MS = 86_400_000
-"""The longest grace period of any task, whatever operators allow."""
-MOST_TASKS = 1_000_000
-"""Tasks of an array at most."""
-MOST_MEMBERS = 10_000
-"""Tasks of a gang at most."""
-
-
-def most_tasks(kind: JobKind) -> int:
-    """How many tasks a job may have at most, whatever the operator allows."""
-    return MOST_TASKS if kind is JobKind.ARRAY else MOST_MEMBERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,10 +161,6 @@ def different(tasks: Sequence[TaskSpec]) -> Sequence[TaskSpec]:
     return tuple({id(task): task for task in tasks}.values())
 
 
-MOST_PILOTS = 100
-"""More would hardly make a mean surer, and each is looked for whenever room becomes free."""
-
-
 class ModelSize(StrEnum):
     """How complex a model is."""
 
@@ -207,9 +177,6 @@ class DatasetSize(StrEnum):
     M = "M"
     L = "L"
     XL = "XL"
-
-
-LARGEST_BATCH = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.forks.merging import Merging
 from eva_master.model.ids import InstanceId, JobId, Millis, Price, RunId, replica_of, run_id
-from eva_master.model.job import JobKind, JobSpec, TaskSpec
+from eva_master.model.job import JobSpec, TaskSpec
 from eva_master.model.planning.suspension import Suspension
 from eva_master.model.resources import Resources
 from eva_master.model.states import (

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from eva_master.model.accounting.tenants import DEFAULT_TENANT
+from eva_master.model.accounting.bounds import DEFAULT_TENANT, JobKind
 from eva_master.model.accounting.worth import Worth
 from eva_master.model.catalog import base_family, is_spot
 from eva_master.model.fleet.nodes import OwnedNode
 from eva_master.model.ids import MILLION, Family, InstanceId, Workload, base_of
-from eva_master.model.job import JobKind, ParameterServers
+from eva_master.model.job import ParameterServers
 from eva_master.model.planning.tenancy import Quota
 from eva_master.model.resources import Resources
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Container
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.ids import InstanceId, JobId
-from eva_master.model.job import JobKind
 from eva_master.model.planning.snapshot import Snapshot
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.ids import (
     MILLION,
@@ -21,7 +22,6 @@ from eva_master.model.ids import (
     Workload,
     base_of,
 )
-from eva_master.model.job import JobKind
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot, ThroughputTable
 from eva_master.packing.interference.throughput import UNPROFILED, Ints, alone_with_its_gang

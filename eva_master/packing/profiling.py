@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.ids import JobId, RunId, Workload
-from eva_master.model.job import JobKind
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.packing.valuation.reservation_price import Rates
 

@@ -15,9 +15,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import base_family
 from eva_master.model.ids import Family, InstanceId, JobId, RunId
-from eva_master.model.job import JobKind, TaskSpec
+from eva_master.model.job import TaskSpec
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Duplicate, Fork, Hold, Plan, Resize
 from eva_master.model.planning.sizes import with_sizes

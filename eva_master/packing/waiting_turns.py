@@ -17,8 +17,9 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from heapq import heappop, heapreplace, nsmallest
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.ids import JobId, RunId, job_of
-from eva_master.model.job import JobKind, TaskSpec
+from eva_master.model.job import TaskSpec
 from eva_master.model.planning.claims import Claim
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Hold, Json, Plan, PolicyMemory

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from eva_master.model.job import JobKind, TaskSpec
+from eva_master.model.accounting.bounds import JobKind
+from eva_master.model.job import TaskSpec
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import Resources
 from eva_master.testing.snapshots import START, Cluster, offer, table, task

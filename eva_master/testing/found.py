@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from eva_master.model.job import JobKind
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.testing.snapshots import START, Cluster, offer, task
 

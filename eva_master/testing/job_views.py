@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.ids import JobId, Millis, RunId
 from eva_master.model.job import (
     ArrayRules,
     ElasticGang,
     FailureRules,
     ForkRules,
-    JobKind,
     JobSpec,
     Restarts,
     Stage,

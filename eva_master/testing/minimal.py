@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Catalog
 from eva_master.model.ids import InstanceId
-from eva_master.model.job import JobKind, TaskSpec
+from eva_master.model.job import TaskSpec
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import Snapshot, ThroughputTable
 from eva_master.model.resources import Resources

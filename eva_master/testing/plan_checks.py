@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from eva_master.control.planning.validate_plan import reconcile
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.ids import InstanceId, OfferingId, RunId
-from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Assign, Hold, Plan, Suspend
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import NOTHING

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from eva_master.learning.colocation import key, observe
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Catalog, InstanceType, Offering
 from eva_master.model.ids import (
     MILLION,
@@ -18,7 +19,7 @@ from eva_master.model.ids import (
     Workload,
     run_id,
 )
-from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
+from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.planning.job_view import ArrayView, Delays, JobView
 from eva_master.model.planning.plan import Assign, Plan, Suspend
 from eva_master.model.planning.snapshot import (

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.ids import Millis, RunId
-from eva_master.model.job import JobKind
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Hold, Plan, PolicyMemory, Suspend
 from eva_master.model.planning.snapshot import Snapshot

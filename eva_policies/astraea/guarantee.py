@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.accounting.ended_jobs import EndedJob
 from eva_master.model.ids import Family, JobId, Millis, micro_usd
-from eva_master.model.job import JobKind
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.ids import MILLION, Family, InstanceId, Millis, RunId
-from eva_master.model.job import JobKind
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.packing.fleet.contenders import Contender

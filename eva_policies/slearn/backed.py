@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.ids import JobId, Millis, RunId
-from eva_master.model.job import JobKind
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Hold, Plan, PlanEntry, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from itertools import chain, zip_longest
 
+from eva_master.model.accounting.bounds import MOST_PILOTS
 from eva_master.model.ids import MILLION, JobId
-from eva_master.model.job import MOST_PILOTS
 from eva_master.model.planning.job_view import JobView
 
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.ids import RunId, Workload
-from eva_master.model.job import JobKind
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.bins.open_instances import OpenInstances
 from eva_master.packing.interference.throughput import Ints

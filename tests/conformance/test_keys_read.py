@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.accounting.worth import Worth
 from eva_master.model.catalog import Gpu, Offering
 from eva_master.model.fleet.job_keys import DECLARED
@@ -17,7 +18,6 @@ from eva_master.model.ids import Millis
 from eva_master.model.job import (
     ArrayRules,
     DatasetSize,
-    JobKind,
     JobSpec,
     Latency,
     ModelSize,

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.ids import InstanceId, JobId, Millis
-from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import NewInstance, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.standing import Line, Pool

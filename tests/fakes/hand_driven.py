@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eva_master.adapters.jobfile.parse import parse_job
+from eva_master.adapters.resolving.parse import parse_job
 from eva_master.control.machine import Machine
 from eva_master.control.measure import remaining
 from eva_master.control.planning.snapshot_builder import snapshot

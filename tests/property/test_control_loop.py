@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from eva_lab.simulator.cluster.work import Work
 from eva_master.control.measure import ledger
 from eva_master.control.settings import Settings
+from eva_master.model.accounting.bounds import ASKS_FOR_RETRY, JobKind
 from eva_master.model.actions import TaskOrder
 from eva_master.model.catalog import Catalog, InstanceType, Offering
 from eva_master.model.events import (
@@ -23,11 +24,9 @@ from eva_master.model.events import (
 )
 from eva_master.model.ids import Family, JobId, Millis, Price, RunId, Workload
 from eva_master.model.job import (
-    ASKS_FOR_RETRY,
     ArrayRules,
     ElasticGang,
     FailureRules,
-    JobKind,
     JobSpec,
     Program,
     Stage,

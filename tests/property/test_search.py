@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.ids import InstanceId
-from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import NewInstance
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.configuration.build import Configuration, Host, configure, waiting

@@ -8,8 +8,8 @@ from dataclasses import replace
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.actions import FetchFiles
-from eva_master.model.job import JobKind
 from eva_master.model.planning.suspension import Preemption, Suspender
 from tests.drawing import drawn
 from tests.fakes.chaos import ChaoticWorld

@@ -12,12 +12,13 @@ from eva_lab.simulator.cluster import work as simulated
 from eva_lab.simulator.cluster.delays import Delays
 from eva_lab.simulator.cluster.work import Checkpoint, Work
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
-from eva_master.adapters.jobfile.parse import parse_job
-from eva_master.adapters.jobfile.partition import Placement
+from eva_master.adapters.resolving.parse import parse_job
+from eva_master.adapters.resolving.partition import Placement
 from eva_master.app.config import MasterConfig
 from eva_master.control.loop import Loop
 from eva_master.control.machine import Machine
 from eva_master.control.settings import Settings
+from eva_master.model.accounting.bounds import ASKS_FOR_RETRY
 from eva_master.model.actions import CloudAction, LaunchInstance, TerminateInstance
 from eva_master.model.catalog import Catalog, Offering, Purchase, base_family
 from eva_master.model.errors import EvaError
@@ -35,7 +36,7 @@ from eva_master.model.events import (
 )
 from eva_master.model.fleet.nodes import NodeVerb
 from eva_master.model.ids import Family, InstanceId, JobId, Millis, OfferingId, RunId
-from eva_master.model.job import ASKS_FOR_RETRY, JobSpec
+from eva_master.model.job import JobSpec
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.states import TERMINAL_JOB
 from eva_master.ports import Policy

@@ -9,7 +9,7 @@ from statistics import fmean, median
 from eva_lab.simulator.cluster.attempt_log import Occupancy, RunMetrics
 from eva_lab.simulator.cluster.cloud import Machine
 from eva_lab.simulator.results.fairness import alphas_of
-from eva_master.model.accounting.tenants import DEFAULT_TENANT
+from eva_master.model.accounting.bounds import DEFAULT_TENANT
 from eva_master.model.accounting.totals import TenantTotals
 from eva_master.model.catalog import Purchase
 from eva_master.model.changes import Round

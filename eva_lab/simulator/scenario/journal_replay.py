@@ -20,6 +20,7 @@ from eva_master.learning.colocation import lookup
 from eva_master.learning.delays import Delay
 from eva_master.learning.voices.names import plain
 from eva_master.learning.voices.resolution import by_name
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import base_family
 from eva_master.model.changes import Round
 from eva_master.model.ids import (
@@ -31,7 +32,7 @@ from eva_master.model.ids import (
     RunId,
     Workload,
 )
-from eva_master.model.job import JobKind, JobSpec, TaskSpec
+from eva_master.model.job import JobSpec, TaskSpec
 from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.model.states import InstanceState, RunState
 from eva_master.model.trace import Trace, TraceJob, TraceTask

@@ -1,13 +1,12 @@
-"""The job file: YAML that a user writes, turned into a `JobSpec` with nothing left to interpret."""
+"""The job file: YAML that a user writes, its schema, and what is wrong with it on any cluster."""
 
-from eva_master.adapters.jobfile.after import Predecessors, Several, in_order
+from eva_master.adapters.jobfile.after import Predecessors, in_order
 from eva_master.adapters.jobfile.images import BuildContext
-from eva_master.adapters.jobfile.parse import (
+from eva_master.adapters.jobfile.reading import (
     build_context_of,
     check_job,
     commands_of,
     job_schema,
-    parse_job,
     predecessors_of,
     workdir_of,
 )
@@ -15,13 +14,11 @@ from eva_master.adapters.jobfile.parse import (
 __all__ = [
     "BuildContext",
     "Predecessors",
-    "Several",
     "build_context_of",
     "check_job",
     "commands_of",
     "in_order",
     "job_schema",
-    "parse_job",
     "predecessors_of",
     "workdir_of",
 ]

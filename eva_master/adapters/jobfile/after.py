@@ -2,48 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from eva_master.adapters.jobfile import elastic, outputs
 from eva_master.adapters.jobfile.outputs import Tasks
-from eva_master.adapters.jobfile.schema import MOST_BEFORE, JobFile
+from eva_master.adapters.jobfile.schema import JobFile
 from eva_master.adapters.text import yamlfile
 from eva_master.adapters.text.yamlfile import Document, Path
 from eva_master.model.errors import InvalidJob, Problem
-from eva_master.model.ids import JobId
-from eva_master.model.job import JobSpec
 
 KEY = "after"
 
-
-@dataclass(frozen=True, slots=True)
-class Several:
-    """Jobs that share the name by which one of them was meant.
-
-    Attributes:
-        jobs: Their ids, newest first; a few are enough.
-    """
-
-    jobs: Sequence[JobId]
-
-    @classmethod
-    def of(cls, jobs: Iterable[JobId]) -> Several | None:
-        """Take a few of the jobs; `None` if there is only one, or none."""
-        few = tuple(islice(jobs, _LISTED + 1))
-        return cls(few) if len(few) > 1 else None
-
-    def __str__(self) -> str:
-        """Some of the ids, for a message."""
-        more = " and more" if len(self.jobs) > _LISTED else ""
-        return ", ".join(self.jobs[:_LISTED]) + more
-
-
-Find = Callable[[Sequence[str]], Mapping[str, JobId | Several]]
-"""Returns the jobs that references (ids or names) stand for; what is not there is left out."""
-
-_LISTED = 10
 
 _NAMED_OF_A_CIRCLE = 10
 _ONE = Tasks(1)
@@ -82,7 +52,7 @@ class Predecessors:
 def predecessors(document: Document, job: JobFile, file_name: str, name: str) -> Predecessors:
     """Predecessors that a valid file names."""
     problems: dict[str, Problem] = {}
-    for path, reference in _named(job):
+    for path, reference in named(job):
         problems.setdefault(reference, document.problem(path, ""))
     names = tuple(task.name for task in job.tasks) if isinstance(job.tasks, list) else ()
     tasks = Tasks(len(names) or elastic.most_of(job), names)
@@ -94,17 +64,17 @@ def predecessors(document: Document, job: JobFile, file_name: str, name: str) ->
     return Predecessors(file_name, name, problems, tasks, reads)
 
 
-def _named(job: JobFile) -> list[tuple[Path, str]]:
+def named(job: JobFile) -> list[tuple[Path, str]]:
     """The jobs that a job is to run after, as the file names them, and where it does.
 
     A job whose outputs are read is one of them.
     """
-    listed = [(path, reference) for path, reference, _ in _listed(job)]
+    entries = [(path, reference) for path, reference, _ in listed(job)]
     read = outputs.references(job.storage.inputs)
-    return [*listed, *((path, reference.job) for path, _, reference in read)]
+    return [*entries, *((path, reference.job) for path, _, reference in read)]
 
 
-def _listed(job: JobFile) -> Iterator[tuple[Path, str, bool]]:
+def listed(job: JobFile) -> Iterator[tuple[Path, str, bool]]:
     """The jobs that `after` names: where it does, what it calls them, and if their end is enough.
 
     The outputs of a job whose end is enough may be read, as far as there are any.
@@ -116,47 +86,9 @@ def _listed(job: JobFile) -> Iterator[tuple[Path, str, bool]]:
             yield (KEY, at, "job"), entry.job, entry.when == "ended"
 
 
-def ordered(spec: JobSpec, job: JobFile, jobs: Mapping[str, JobId]) -> JobSpec:
-    """A job with those that it is to run after.
-
-    Args:
-        spec: The job without them.
-        job: The job file.
-        jobs: The jobs that it is to run after, by what the file calls them; without an id those
-            that are still to be submitted.
-    """
-    ended = (
-        jobs[reference] for _, reference, ended in _listed(job) if ended and jobs.get(reference)
-    )
-    stage = replace(
-        spec.stage,
-        depends_on=tuple(dict.fromkeys(job_id for job_id in jobs.values() if job_id)),
-        only_ended=tuple(dict.fromkeys(ended)),
-    )
-    return replace(spec, stage=stage)
-
-
-def _contradictions(
-    document: Document, job: JobFile, jobs: Mapping[str, JobId | Several]
-) -> Iterator[Problem]:
-    """Complain about jobs of which success is asked and is not."""
-    listed = [
-        (path, reference, jobs.get(reference) or reference, ended)
-        for path, reference, ended in _listed(job)
-    ]
-    succeed = {meant for _, _, meant, ended in listed if not ended}
-    for path, reference, meant, ended in listed:
-        if ended and meant in succeed:
-            yield document.problem(
-                path,
-                f"{reference} is to have succeeded, and is only to have ended",
-                "name it once, with `when: ended` or without",
-            )
-
-
 def self_problems(document: Document, job: JobFile, name: str) -> Iterator[Problem]:
     """Complain about a job that is to run after itself."""
-    for path, reference in _named(job):
+    for path, reference in named(job):
         if name and reference == name:
             yield document.problem(
                 path,
@@ -164,49 +96,6 @@ def self_problems(document: Document, job: JobFile, name: str) -> Iterator[Probl
                 "an earlier job of the same name is meant by its id, such as "
                 f"{yamlfile.shortened(name)}-3",
             )
-
-
-def found(
-    document: Document, job: JobFile, find: Find | None
-) -> tuple[dict[str, JobId], tuple[Problem, ...]]:
-    """The jobs that a job is to run after, by what the file calls them, and what is wrong with it.
-
-    There is neither without a way to find jobs.
-    """
-    named = _named(job)
-    if find is None or not named:
-        return {}, ()
-    references = list(dict.fromkeys(reference for _, reference in named))
-    if len(references) > MOST_BEFORE:
-        message = (
-            f"{len(references):,} jobs are to run before this one, at most {MOST_BEFORE:,} may"
-        )
-        return {}, (document.problem(named[-1][0], message, "have some of them run in one job"),)
-    ids = find(references)
-    problems = tuple(
-        document.problem(path, *complaint)
-        for path, reference in named
-        if (complaint := _complaint(reference, ids.get(reference)))
-    )
-    problems += tuple(_contradictions(document, job, ids))
-    jobs = ((reference, ids.get(reference)) for reference in references)
-    return {reference: job for reference, job in jobs if isinstance(job, str)}, problems
-
-
-def _complaint(reference: str, job: JobId | Several | None) -> tuple[str, str] | None:
-    """Problem with a reference to a job, and what to do; `None` if it stands for one job."""
-    if isinstance(job, Several):
-        return (
-            f"{reference!r} is the name of several active jobs of yours: {job}",
-            "write the id of the one that is meant",
-        )
-    if job is None:
-        return (
-            f"you have no job {reference!r}",
-            "write the id or the name of a job of yours (`eva ls --all`), or of one in another"
-            " file of the same `eva submit`",
-        )
-    return None
 
 
 def in_order(files: Sequence[Predecessors]) -> list[int]:

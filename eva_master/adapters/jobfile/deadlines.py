@@ -10,7 +10,6 @@ from eva_master.adapters.jobfile.schema import ElasticSection, JobFile
 from eva_master.adapters.text.quantities import write_duration
 from eva_master.adapters.text.yamlfile import Document
 from eva_master.model.errors import Problem
-from eva_master.model.job import Deadline
 
 
 def problems(document: Document, job: JobFile) -> Iterator[Problem]:
@@ -31,15 +30,6 @@ def problems(document: Document, job: JobFile) -> Iterator[Problem]:
     elif said.at is not None and said.within is not None:
         message = "a job is to be done at a time or within one, not both"
         yield document.problem(("deadline", "within"), message, "remove it, or `at`")
-
-
-def deadline_of(job: JobFile) -> Deadline | None:
-    """The deadline that the file states, `None` without one."""
-    said = job.deadline
-    if said is None:
-        return None
-    at_ms = None if said.at is None else round(said.at.timestamp() * 1_000)
-    return Deadline(at_ms, said.within, fails=job.deadline_miss == "fail")
 
 
 def _limit_problems(document: Document, job: JobFile) -> Iterator[Problem]:

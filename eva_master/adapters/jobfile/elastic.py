@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator
 
 from eva_master.adapters.jobfile.schema import ElasticSection, JobFile
 from eva_master.adapters.text.yamlfile import Document
 from eva_master.model.errors import Problem
-from eva_master.model.ids import MILLION
-from eva_master.model.job import ElasticGang, JobSpec
 
 
 def problems(document: Document, job: JobFile) -> Iterator[Problem]:
@@ -46,23 +43,3 @@ def most_of(job: JobFile) -> int:
     """How many tasks the job has, be they rest or run; of a job whose tasks are not listed."""
     assert not isinstance(job.tasks, list)
     return job.tasks.most if isinstance(job.tasks, ElasticSection) else job.tasks
-
-
-def sized(spec: JobSpec, job: JobFile) -> JobSpec:
-    """A job with the bounds of its gang, if there is a choice, and the rates that are stated."""
-    sizes = job.tasks
-    if not isinstance(sizes, ElasticSection):
-        return spec
-    gang = ElasticGang(
-        least=sizes.least if sizes.least < sizes.most else None,
-        scaling=_rates(sizes.throughput),
-        scaling_apart=_rates(sizes.throughput_apart),
-    )
-    return replace(spec, elastic=gang)
-
-
-def _rates(stated: Mapping[int, float]) -> tuple[tuple[int, int], ...]:
-    """Iterations per second, in millionths, by the number of members."""
-    return tuple(
-        (members, max(1, round(rate * MILLION))) for members, rate in sorted(stated.items())
-    )

@@ -6,26 +6,8 @@ from collections.abc import Iterator
 
 from eva_master.adapters.jobfile.schema import JobFile
 from eva_master.adapters.text.yamlfile import Document
+from eva_master.model.accounting.bounds import ASKS_FOR_RETRY
 from eva_master.model.errors import Problem
-from eva_master.model.job import ASKS_FOR_RETRY, FailureRules, OnFailure
-
-
-def rules_of(job: JobFile) -> FailureRules:
-    """Failures of a job's tasks, and what follows them."""
-    return FailureRules(
-        retries=job.retries,
-        retry_on=tuple(job.retry_on),
-        fail_on=tuple(job.fail_on),
-        on_failure=_on_failure_of(job),
-        max_duration_ms=job.max_duration,
-    )
-
-
-def _on_failure_of(job: JobFile) -> OnFailure:
-    """Reaction of a job to a task that failed for good: for an array, the one in its file."""
-    if job.kind != "array":
-        return OnFailure.STOP
-    return OnFailure.CAUTIOUS if job.on_failure is None else OnFailure(job.on_failure)
 
 
 def problems(document: Document, job: JobFile) -> Iterator[Problem]:

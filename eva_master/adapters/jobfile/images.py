@@ -9,7 +9,6 @@ from pathlib import PurePosixPath
 from eva_master.adapters.jobfile.schema import BuildSection, JobFile, TaskSection
 from eva_master.adapters.text.yamlfile import Document, Path
 from eva_master.model.errors import Problem
-from eva_master.model.job import Build
 
 Sections = Sequence[tuple[Path, TaskSection | None]]
 
@@ -30,31 +29,12 @@ class BuildContext:
     missing: Problem
 
 
-def image_of(job: JobFile, task: TaskSection | None) -> str:
-    """The image that a task or else its job names; empty for none."""
-    if task and (task.image or task.build):
-        return task.image or ""
-    return job.image or ""
-
-
-def build_of(job: JobFile, task: TaskSection | None, context: str) -> Build | None:
-    """How a task's image is built; `None` if it is not built.
-
-    Args:
-        job: The file.
-        task: The task, `None` for the one that a count repeats.
-        context: Digest of the uploaded build context.
-    """
-    section = _section(job, task)
-    return Build(context, section.dockerfile) if section else None
-
-
 def build_context(document: Document, job: JobFile, sections: Sections) -> BuildContext | None:
     """The directory to upload for a job's images; `None` if it builds none."""
     context: BuildContext | None = None
     dockerfiles: dict[str, Problem] = {}
     for path, task in sections:
-        section = _section(job, task)
+        section = section_of(job, task)
         if section is None:
             continue
         key = (*path, "build") if task and task.build else ("build",)
@@ -113,7 +93,8 @@ def image_problems(
                 )
 
 
-def _section(job: JobFile, task: TaskSection | None) -> BuildSection | None:
+def section_of(job: JobFile, task: TaskSection | None) -> BuildSection | None:
+    """How the image of a task or else of its job is built; `None` if it is not built."""
     return task.build if task and (task.image or task.build) else job.build
 
 

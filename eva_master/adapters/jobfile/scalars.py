@@ -23,7 +23,7 @@ from pydantic_core import PydanticCustomError
 from eva_master.adapters.jobfile import outputs
 from eva_master.adapters.text.quantities import Duration, parse_duration, write_duration
 from eva_master.adapters.text.yamlfile import Document, Path
-from eva_master.model.accounting.worth import LEAST_SPAN_MS, MOST_STATED
+from eva_master.model.accounting.bounds import LEAST_SPAN_MS, MOST_STATED
 from eva_master.model.errors import Problem
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")

@@ -46,9 +46,9 @@ from eva_master.adapters.text.quantities import (
     MilliCpus,
     Size,
 )
-from eva_master.model.forks.merging import MOST_FORKS
-from eva_master.model.job import (
+from eva_master.model.accounting.bounds import (
     LARGEST_BATCH,
+    MOST_FORKS,
     MOST_MEMBERS,
     MOST_PILOTS,
     MOST_TASKS,

@@ -10,7 +10,8 @@ from pydantic import AfterValidator, Field
 from eva_master.adapters.text.yamlfile import suggestion
 from eva_master.app.sections.base import Entry, Section, Usd
 from eva_master.app.sections.refusals import refusal
-from eva_master.model.accounting.tenants import DEFAULT_TENANT, claimed_twice, is_tenant
+from eva_master.model.accounting.bounds import DEFAULT_TENANT
+from eva_master.model.accounting.tenants import claimed_twice, is_tenant
 from eva_master.model.catalog import Catalog
 from eva_master.model.ids import MILLION
 from eva_master.model.planning.quotas import Tenancy, fleet_of, overdrawn, quota_of, told

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from eva_master.model.job import ASKS_FOR_RETRY, JobSpec
+from eva_master.model.accounting.bounds import ASKS_FOR_RETRY
+from eva_master.model.job import JobSpec
 from eva_master.model.records import Failure
 from eva_master.model.states import exit_text, shell_code
 

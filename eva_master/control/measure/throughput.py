@@ -15,9 +15,9 @@ from eva_master.learning.colocation import Key, key
 from eva_master.learning.speeds.batch_shares import at_share
 from eva_master.learning.voices.names import Voice, marked, plain, voice_of
 from eva_master.learning.windows import Mark, pace
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import base_family
 from eva_master.model.ids import MILLION, Family, InstanceId, Millis, RunId, Workload
-from eva_master.model.job import JobKind
 from eva_master.model.records import Progress, TaskRun
 from eva_master.model.states import RunState
 from eva_master.packing.valuation.job_valuation import divided, slowest

@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 from eva_master.control.settings import NO_LIMIT, Settings
 from eva_master.control.state.records import Records
 from eva_master.learning.voices.names import voice_of
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Catalog, Offering, Purchase
 from eva_master.model.errors import Unplaceable
 from eva_master.model.fleet.partitions import Partition
 from eva_master.model.ids import MILLION, Family
-from eva_master.model.job import JobKind, JobSpec, TaskSpec, different
+from eva_master.model.job import JobSpec, TaskSpec, different
 from eva_master.packing.alone.alike import together
 from eva_master.packing.alone.fit import allowed, fit
 from eva_master.packing.alone.room import NO_CAPS, Caps, Seat, Stock, alike

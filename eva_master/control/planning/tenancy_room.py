@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from eva_master.control.settings import Settings
-from eva_master.model.accounting.tenants import DEFAULT_TENANT
+from eva_master.model.accounting.bounds import DEFAULT_TENANT, JobKind
 from eva_master.model.errors import EvaError, NotAuthorised, Unplaceable
 from eva_master.model.ids import Family
-from eva_master.model.job import JobKind, JobSpec, different
+from eva_master.model.job import JobSpec, different
 from eva_master.model.planning.quotas import told
 from eva_master.model.planning.tenancy import ANY_FAMILY, Quota
 from eva_master.packing.quotas import Share, gpu_needs

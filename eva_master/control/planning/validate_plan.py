@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from eva_master.control.planning.validate_standing import Chosen, pilots_there, stated
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.ids import InstanceId, JobId, OfferingId, RunId
-from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import (
     Assign,
     Duplicate,

@@ -10,8 +10,8 @@ from eva_master.control.state.parts.lending import Lending
 from eva_master.control.state.parts.partition_tally import PartitionTally
 from eva_master.control.state.parts.tenant_tally import TenantTally
 from eva_master.model.accounting import pool_costs
+from eva_master.model.accounting.bounds import DEFAULT_TENANT
 from eva_master.model.accounting.pool_costs import FREE, PoolCost, Stood
-from eva_master.model.accounting.tenants import DEFAULT_TENANT
 from eva_master.model.accounting.totals import CostTotals, Totals
 from eva_master.model.changes import Deferred, InstanceAccount, JobAccount
 from eva_master.model.ids import Exact

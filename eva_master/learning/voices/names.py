@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from eva_master.model.accounting.tenants import DEFAULT_TENANT
+from eva_master.model.accounting.bounds import DEFAULT_TENANT
 from eva_master.model.ids import VOICE_MARK, Workload
 
 Voice = str

@@ -11,10 +11,6 @@ from eva_master.model.ids import MILLION, MILLIS_PER_HOUR
 _LN_TWO_PPM = log_ppm(2)
 MOST_WORTH = 1_000_000_000 * MILLION
 """In micro-dollars: a billion dollars, and likewise what is lost in an hour."""
-MOST_STATED = 1_000_000 * MILLION
-"""In micro-dollars: users state at most a million dollars, and that much of loss per hour."""
-LEAST_SPAN_MS = 1_000
-"""Users state no shorter time in which a worth halves."""
 
 
 class Decay(StrEnum):

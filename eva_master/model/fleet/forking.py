@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from eva_master.model.forks.merging import MOST_FORKS, MergeRule
-from eva_master.model.job import JobKind, JobSpec
+from eva_master.model.accounting.bounds import MOST_FORKS, JobKind
+from eva_master.model.forks.merging import MergeRule
+from eva_master.model.job import JobSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from eva_master.model.ids import Millis
 
-MOST_FORKS = 64
-"""Forks of a job at most."""
 _GIVE_MS = 300_000
 """How long a fork may take to give its part once it is asked, beside the time between merges."""
 _MERGE_MS = 900_000

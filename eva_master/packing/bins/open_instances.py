@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.ids import InstanceId, OfferingId, RunId
-from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Assign, NewInstance
 from eva_master.model.planning.reasons import Where
 from eva_master.model.planning.snapshot import Snapshot

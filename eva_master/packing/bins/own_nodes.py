@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Purchase
 from eva_master.model.ids import InstanceId, JobId
-from eva_master.model.job import JobKind
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.planning.standing import Pool
 from eva_master.model.resources import NOTHING, Resources

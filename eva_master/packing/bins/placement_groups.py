@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from eva_master.model.job import JobKind
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Hold
 from eva_master.model.planning.snapshot import RunView, Snapshot

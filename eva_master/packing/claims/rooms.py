@@ -6,9 +6,9 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import InstanceId, Millis, OfferingId, RunId
-from eva_master.model.job import JobKind
 from eva_master.model.planning.claims import Claim
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot

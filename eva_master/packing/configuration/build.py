@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from functools import partial
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.ids import MILLION, InstanceId, OfferingId, RunId
-from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import NewInstance
 from eva_master.model.planning.snapshot import RunView
 from eva_master.packing.between_places import between_places

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.ids import MILLIS_PER_HOUR, InstanceId, JobId, RunId
-from eva_master.model.job import JobKind
 from eva_master.model.planning.snapshot import RunView
 from eva_master.packing.problem import Problem
 from eva_master.packing.valuation.migration_cost import expected_migration_cost, share

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.ids import MILLION, Family, JobId, Millis, RunId
-from eva_master.model.job import JobKind
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Plan, PolicyMemory
 from eva_master.model.planning.sizes import with_sizes

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Catalog
 from eva_master.model.ids import MILLION, Family, InstanceId, RunId
-from eva_master.model.job import JobKind, TaskSpec
+from eva_master.model.job import TaskSpec
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.resources import NOTHING, Resources

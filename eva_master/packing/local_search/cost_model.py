@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.ids import MILLION, Exact, Millis, RunId
-from eva_master.model.job import JobKind
 from eva_master.model.planning.snapshot import RunView
 from eva_master.packing.configuration.build import Host
 from eva_master.packing.problem import Problem

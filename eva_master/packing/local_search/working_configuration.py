@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.ids import MILLION, InstanceId, Millis, RunId
-from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import NewInstance
 from eva_master.packing.configuration.build import Configuration, Host
 from eva_master.packing.local_search.cost_model import MoveCosts, gang_loss

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Offering
 from eva_master.model.fleet.partitions import ShortJobs
 from eva_master.model.ids import InstanceId, JobId, OfferingId, RunId
-from eva_master.model.job import JobKind
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
 from eva_master.model.planning.standing import full_name

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import MILLION, Family, RunId
-from eva_master.model.job import JobKind
 from eva_master.model.planning.snapshot import RunView
 from eva_master.packing.configuration.build import Configuration, Host
 from eva_master.packing.local_search.cost_model import Terms

@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence, Set
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.ids import RunId
-from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import NewInstance
 from eva_master.packing.configuration.build import Configuration, Host
 from eva_master.packing.local_search.cost_model import Terms

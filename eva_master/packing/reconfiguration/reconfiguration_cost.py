@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.ids import MILLION
-from eva_master.model.job import JobKind
 from eva_master.model.planning.snapshot import RunView
 from eva_master.packing.configuration.build import Configuration, Host
 from eva_master.packing.problem import Problem, TaskSet

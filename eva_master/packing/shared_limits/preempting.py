@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Purchase
 from eva_master.model.ids import InstanceId, JobId, RunId
-from eva_master.model.job import JobKind
 from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
 from eva_master.packing.deadlines.sparing import would_be_late
 from eva_master.packing.shared_limits.limit import Limit, LimitKind, Waiting

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import Family, JobId, Millis, OfferingId, RunId, number_of
-from eva_master.model.job import JobKind
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.packing.precedence import Precedence, among_all

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Catalog, Offering, Purchase, base_family
 from eva_master.model.ids import JobId, RunId
-from eva_master.model.job import JobKind, TaskSpec
+from eva_master.model.job import TaskSpec
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import RunView, StandaloneRates
 from eva_master.packing.valuation.job_valuation import JobValuation, Reservation

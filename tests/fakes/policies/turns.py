@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import MILLION, InstanceId, RunId
-from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan, PolicyMemory, Suspend
 from eva_master.model.planning.reasons import Hosting, Occupant, Reasons
 from eva_master.model.planning.snapshot import RunView, Snapshot

@@ -18,7 +18,6 @@ from sqlalchemy import Engine, create_engine
 from sqlalchemy.pool import StaticPool
 
 from eva_lab.simulator.cluster.journal import MemoryJournal
-from eva_master.adapters.jobfile.inputs import InputRoots
 from eva_master.adapters.loop.clock import SystemClock
 from eva_master.adapters.loop.gateway import Command, LoopGateway
 from eva_master.adapters.loop.inbox import LiveInbox
@@ -26,6 +25,7 @@ from eva_master.adapters.objects import open_store
 from eva_master.adapters.pki.names import MASTER_NAME
 from eva_master.adapters.pki.node_register import NodeRegister
 from eva_master.adapters.pki.tokens import JoinTokens
+from eva_master.adapters.resolving.inputs import InputRoots
 from eva_master.adapters.rpc._proto import worker_pb2 as wpb
 from eva_master.adapters.rpc._proto.api_pb2_grpc import ClusterStub, JobsStub, TokensStub
 from eva_master.adapters.rpc._proto.worker_pb2_grpc import WorkersStub
@@ -47,6 +47,7 @@ from eva_master.adapters.store.tables import METADATA
 from eva_master.control.readside.publisher import Publisher
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.accounting.tenants import TenantRules
 from eva_master.model.actions import Reply
 from eva_master.model.catalog import Catalog, InstanceType, Offering
@@ -65,7 +66,7 @@ from eva_master.model.events import (
 )
 from eva_master.model.fleet.partitions import WHOLE, Partitions
 from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, Workload, run_id
-from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
+from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.planning.plan import Assign, NewInstance, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.records import Instance, Job, TaskRun

@@ -10,7 +10,7 @@ import pytest
 
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.adapters.catalog import load_catalog
-from eva_master.adapters.jobfile import parse_job
+from eva_master.adapters.resolving.parse import parse_job
 from eva_master.app.nodes.settings import owned_nodes
 from eva_master.app.policy_registry import policies
 from eva_master.app.settings import load_master_config

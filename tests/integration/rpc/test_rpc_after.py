@@ -16,9 +16,10 @@ from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc._proto import worker_pb2 as wpb
 from eva_master.adapters.rpc._proto.api_pb2_grpc import JobsStub
 from eva_master.control.state.store import State
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.errors import InvalidJob
 from eva_master.model.ids import JobId, Millis
-from eva_master.model.job import JobKind, JobOutputs
+from eva_master.model.job import JobOutputs
 from eva_master.model.records import Ended, Outcome
 from eva_master.model.states import JobState
 from eva_master.model.users import Role

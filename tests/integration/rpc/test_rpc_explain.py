@@ -17,6 +17,7 @@ from eva_master.app.cli import main
 from eva_master.control.machine import Machine
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.actions import RequestPlan
 from eva_master.model.catalog import Purchase
 from eva_master.model.changes import Changes, Round
@@ -24,7 +25,7 @@ from eva_master.model.events import Event, JobSubmitted, PlanReady
 from eva_master.model.fleet.forking import Forking
 from eva_master.model.fleet.partitions import WHOLE, Partitions
 from eva_master.model.ids import Family, InstanceId, JobId, Millis, RunId
-from eva_master.model.job import ForkRules, JobKind
+from eva_master.model.job import ForkRules
 from eva_master.model.planning.plan import Hold
 from eva_master.model.planning.reasons import Exchange, Hosting, Move, Occupant, Reasons
 from eva_master.model.users import Role

@@ -13,17 +13,10 @@ from eva_lab.simulator.cluster.work import Work
 from eva_master.control.readside import shown_tasks
 from eva_master.control.readside.model import ClusterModel
 from eva_master.control.state.store import State
+from eva_master.model.accounting.bounds import ASKS_FOR_RETRY, JobKind
 from eva_master.model.events import CancelRequested, JobSubmitted
 from eva_master.model.ids import Family, JobId, Millis, RunId, Workload
-from eva_master.model.job import (
-    ASKS_FOR_RETRY,
-    ArrayRules,
-    FailureRules,
-    JobKind,
-    JobSpec,
-    Program,
-    TaskSpec,
-)
+from eva_master.model.job import ArrayRules, FailureRules, JobSpec, Program, TaskSpec
 from eva_master.model.records import Job, TaskRun
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.model.states import TERMINAL_RUN, JobState, RunState

@@ -19,12 +19,13 @@ from eva_lab.simulator.cluster.work import Work
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.policy_registry import policies
 from eva_master.control.settings import NO_LIMIT, Limits, Settings
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Catalog, InstanceType, Offering, Purchase
 from eva_master.model.errors import Unplaceable
 from eva_master.model.fleet.nodes import NODE_ZONE, OwnedNode
 from eva_master.model.fleet.partitions import Budget, Partition, PartitionLimits, with_nodes
 from eva_master.model.ids import Family, InstanceId, Price, Workload
-from eva_master.model.job import ElasticGang, JobKind, JobSpec, Program, TaskSpec
+from eva_master.model.job import ElasticGang, JobSpec, Program, TaskSpec
 from eva_master.model.planning.quotas import Tenancy, quota_of
 from eva_master.model.resources import Resources
 from eva_master.model.states import RunState

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from eva_master.app.policy_registry import policies
 from eva_master.control.measure import ledger
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Catalog, InstanceType, Offering, Purchase
 from eva_master.model.events import NodeRequested
 from eva_master.model.fleet.nodes import NODE_ZONE, NodeVerb, OwnedNode
 from eva_master.model.ids import Family, InstanceId, Price
-from eva_master.model.job import JobKind
 from eva_master.model.planning.suspension import Preemption
 from eva_master.model.resources import Resources
 from eva_master.model.states import InstanceState

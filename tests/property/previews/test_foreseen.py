@@ -13,6 +13,7 @@ from eva_master.app.policy_registry import policies
 from eva_master.control.machine import Machine
 from eva_master.control.settings import Limits, Settings
 from eva_master.control.state.store import State
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.actions import Action, RequestPlan
 from eva_master.model.catalog import Catalog, InstanceType, Offering, Purchase, spot_family
 from eva_master.model.events import (
@@ -30,7 +31,7 @@ from eva_master.model.fleet.partitions import (
     ShortJobs,
 )
 from eva_master.model.ids import Family, InstanceId, Millis, Price
-from eva_master.model.job import Deadline, JobKind, JobSpec, Latency
+from eva_master.model.job import Deadline, JobSpec, Latency
 from eva_master.model.planning.quotas import Tenancy
 from eva_master.model.planning.spot_choice import SpotChoice
 from eva_master.model.planning.suspension import Preemption

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eva_master.control.measure import ledger
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.ids import Millis, own_run
-from eva_master.model.job import JobKind, Stragglers
+from eva_master.model.job import Stragglers
 from eva_master.model.planning.plan import Duplicate, Plan, PolicyMemory, Retire
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.suspension import Preemption

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from eva_master.app.policy_registry import policies
 from eva_master.control.settings import Limits
-from eva_master.model.job import JobKind
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.planning.estimate import Estimates
 from eva_policies.slearn import POLICY
 from eva_policies.slearn.config import Config

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eva_master.model.job import JobKind
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.suspension import Preemption
 from eva_policies.slearn import POLICY

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from eva_lab.simulator.cluster.work import Work
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.settings import Settings
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import InstanceType, Offering, Purchase
 from eva_master.model.fleet.nodes import NODE_ZONE, OwnedNode
 from eva_master.model.ids import Family, InstanceId, Millis, Price, RunId, Workload
-from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
+from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.resources import Resources
 from eva_master.model.states import RunState
 from eva_master.policies.eva import POLICY as EVA

@@ -7,11 +7,11 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.arithmetic.fixed_point import log_ppm
 from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.events import Phase, RunReport, WorkerReported
 from eva_master.model.ids import JobId, Millis, RunId
-from eva_master.model.job import JobKind
 from eva_master.model.planning.estimate import LONGEST_MS, Estimate, Estimates, Source
 from eva_master.model.planning.job_view import DagView
 from eva_master.model.planning.snapshot import Snapshot

@@ -7,10 +7,10 @@ from dataclasses import replace
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.events import ClosingDown
 from eva_master.model.ids import MILLION, Price
-from eva_master.model.job import JobKind
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.suspension import Preemption
 from eva_master.model.states import InstanceState

@@ -14,7 +14,7 @@ from prometheus_client import generate_latest
 from prometheus_client.core import CollectorRegistry
 
 from eva_master.adapters.http import metrics
-from eva_master.adapters.jobfile.parse import parse_job
+from eva_master.adapters.resolving.parse import parse_job
 from eva_master.adapters.rpc.server import explain, learned, reasons, views
 from eva_master.adapters.rpc.server.parts import messages as partition_messages
 from eva_master.adapters.rpc.workers.messages import command

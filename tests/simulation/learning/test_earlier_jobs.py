@@ -9,8 +9,8 @@ import pytest
 from eva_lab.simulator.run import Setup, Simulation
 from eva_lab.simulator.scenario.fixed_cluster import FixedCluster
 from eva_master.app.policy_registry import policies
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.ids import Workload
-from eva_master.model.job import JobKind
 from eva_master.model.planning.estimate import Estimate, Estimates, Source
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot

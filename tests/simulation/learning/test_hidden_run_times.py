@@ -10,8 +10,8 @@ import pytest
 from eva_lab.simulator.results.metrics import Outcome
 from eva_lab.simulator.run import Setup, Simulation
 from eva_lab.simulator.scenario.fixed_cluster import FixedCluster
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.ids import Millis, Workload
-from eva_master.model.job import JobKind
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot

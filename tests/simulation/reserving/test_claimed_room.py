@@ -9,10 +9,11 @@ import pytest
 
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.building import build_policy
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Purchase
 from eva_master.model.fleet.nodes import OwnedNode
 from eva_master.model.ids import InstanceId
-from eva_master.model.job import JobKind, Latency
+from eva_master.model.job import Latency
 from eva_master.model.planning.suspension import Preemption
 from eva_master.model.states import JobState
 from eva_master.packing.parts.splitter import Splitter

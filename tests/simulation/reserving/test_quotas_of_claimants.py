@@ -7,10 +7,11 @@ from dataclasses import replace
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.sections.building import build_policy
 from eva_master.control.settings import Limits, Settings
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Purchase
 from eva_master.model.fleet.nodes import OwnedNode
 from eva_master.model.ids import Family, InstanceId, Millis, RunId, Workload
-from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
+from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.planning.quotas import Tenancy, quota_of
 from eva_master.model.resources import Resources
 from eva_master.model.states import RunState

@@ -9,7 +9,8 @@ import pytest
 from eva_lab.runs import named_policy
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.settings import Settings
-from eva_master.model.job import JobKind, JobSpec
+from eva_master.model.accounting.bounds import JobKind
+from eva_master.model.job import JobSpec
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.round_work import tasks_shown

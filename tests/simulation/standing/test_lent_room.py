@@ -5,9 +5,10 @@ from __future__ import annotations
 from eva_lab.simulator.cluster.work import Work
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.settings import Settings
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.ids import Family, Price, Workload
-from eva_master.model.job import JobKind, JobSpec, Latency, Program, TaskSpec
+from eva_master.model.job import JobSpec, Latency, Program, TaskSpec
 from eva_master.model.resources import Resources
 from eva_master.model.states import InstanceState, JobState, RunState
 from eva_master.packing.parts.splitter import Splitter, below

@@ -10,9 +10,10 @@ import pytest
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.features.pools.admission import Bar
 from eva_master.control.settings import Settings
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.ids import Family, JobId, Millis, Price, RunId, Workload
-from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
+from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.quotas import Tenancy, quota_of
 from eva_master.model.planning.snapshot import Snapshot

@@ -17,9 +17,9 @@ from eva_lab.traces import read_trace, write_trace
 from eva_lab.traces.describe import describe
 from eva_master.adapters.catalog import load_catalog
 from eva_master.app.cli import main
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.errors import InvalidTrace
 from eva_master.model.ids import Family, Workload
-from eva_master.model.job import JobKind
 from eva_master.model.resources import Resources
 from eva_master.model.trace import Trace, TraceJob, TraceTask
 from eva_master.policies.no_packing import POLICY

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from eva_master.control.planning.validate_plan import reconcile
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload
-from eva_master.model.job import JobKind, Program, TaskSpec
+from eva_master.model.job import Program, TaskSpec
 from eva_master.model.planning.estimate import Estimate, Source
 from eva_master.model.planning.plan import Assign, Duplicate, NewInstance, Plan, Retire
 from eva_master.model.planning.snapshot import (

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.accounting.ended_jobs import EndedJob
 from eva_master.model.accounting.worth import Worth
 from eva_master.model.catalog import InstanceType, Offering, Purchase
@@ -23,7 +24,7 @@ from eva_master.model.ids import (
     Workload,
     run_id,
 )
-from eva_master.model.job import JobKind, Program, TaskSpec
+from eva_master.model.job import Program, TaskSpec
 from eva_master.model.planning.elastic import Elastic
 from eva_master.model.planning.job_view import GpuTime, JobView
 from eva_master.model.planning.plan import Plan, PolicyMemory

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.ids import InstanceId, JobId, RunId
-from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Assign, Hold, Plan, Suspend
 from eva_master.model.planning.snapshot import RemainingWork, Snapshot
 from eva_master.model.planning.suspension import Preemption

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eva_master.control.rounds.rules.claimed_room import kept_off
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.ids import InstanceId, JobId, RunId
-from eva_master.model.job import JobKind
 from eva_master.model.planning.claims import Claim
 from eva_master.model.planning.plan import Assign, Duplicate, Hold, NewInstance, Plan, Resize
 from eva_master.model.planning.snapshot import RemainingWork, Snapshot

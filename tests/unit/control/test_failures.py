@@ -11,6 +11,7 @@ import pytest
 from eva_master.control.machine import Machine
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.actions import Action, ListCheckpoints, RequestPlan
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.events import (
@@ -26,7 +27,7 @@ from eva_master.model.events import (
     WorkerReported,
 )
 from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload
-from eva_master.model.job import FailureRules, JobKind, JobSpec, Program, TaskSpec
+from eva_master.model.job import FailureRules, JobSpec, Program, TaskSpec
 from eva_master.model.planning.plan import Assign, NewInstance, Plan
 from eva_master.model.records import Job, TaskRun
 from eva_master.model.resources import Resources

@@ -11,12 +11,13 @@ from eva_master.control.rounds.rules import caps
 from eva_master.control.rounds.rules.cluster_limits import Usage
 from eva_master.control.settings import Limits, Settings
 from eva_master.control.state.store import State
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.actions import Action, LaunchInstance, Reply, RequestPlan
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.errors import LimitExceeded
 from eva_master.model.events import CancelRequested, JobSubmitted, PlanReady
 from eva_master.model.ids import Family, JobId, Millis, Price, Workload
-from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
+from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import Resources

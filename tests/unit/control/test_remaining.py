@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from eva_master.adapters.jobfile.parse import parse_job
+from eva_master.adapters.resolving.parse import parse_job
 from eva_master.adapters.store.codec import INSTANCES, RUNS
 from eva_master.control.planning.snapshot_builder import revision
 from eva_master.control.state.store import State

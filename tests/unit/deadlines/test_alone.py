@@ -12,6 +12,7 @@ from eva_master.control.features.deadlines.slack import Slack, slack, slack_alon
 from eva_master.control.machine import Machine
 from eva_master.control.measure import remaining
 from eva_master.control.state.store import State
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.actions import RequestPlan
 from eva_master.model.catalog import is_spot
 from eva_master.model.events import (
@@ -26,7 +27,6 @@ from eva_master.model.events import (
     WorkerReported,
 )
 from eva_master.model.ids import InstanceId, Millis, RunId
-from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Assign, NewInstance, Plan
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.spot_choice import SpotChoice

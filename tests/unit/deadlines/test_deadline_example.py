@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import yaml
 
-from eva_master.adapters.jobfile import parse_job
+from eva_master.adapters.resolving.parse import parse_job
 from eva_master.app.policy_registry import policies
 from eva_master.app.settings import load_master_config
 from eva_master.model.job import Deadline

@@ -10,6 +10,7 @@ from eva_master.control.machine import Machine
 from eva_master.control.measure.remaining import left_ms
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.actions import Action, Reply
 from eva_master.model.catalog import is_spot, spot_family
 from eva_master.model.errors import InvalidJob
@@ -25,7 +26,7 @@ from eva_master.model.events import (
     WorkerRegistered,
 )
 from eva_master.model.ids import MILLION, InstanceId, JobId, Millis, RunId
-from eva_master.model.job import Deadline, JobKind
+from eva_master.model.job import Deadline
 from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan
 from eva_master.model.planning.snapshot import RunView
 from eva_master.model.planning.spot_choice import SpotChoice

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from eva_master.adapters.jobfile import parse_job
+from eva_master.adapters.resolving.parse import parse_job
 from eva_master.model.catalog import Catalog, Purchase, spot_family
 from eva_master.model.errors import InvalidJob
 from eva_master.model.job import Deadline, JobSpec

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from eva_master.adapters.jobfile import predecessors_of
-from eva_master.adapters.jobfile.after import Several
-from eva_master.adapters.jobfile.parse import job_schema, parse_job
+from eva_master.adapters.jobfile.reading import job_schema
+from eva_master.adapters.resolving.parse import parse_job
+from eva_master.adapters.resolving.predecessors import Several
 from eva_master.control.state.store import State
 from eva_master.model.errors import InvalidJob
 from eva_master.model.events import CancelRequested, JobSubmitted

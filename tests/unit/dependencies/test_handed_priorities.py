@@ -16,10 +16,10 @@ from eva_master.control.settings import Limits, Settings
 from eva_master.control.state.derived import priorities as derived_priorities
 from eva_master.control.state.derived.priorities import Priorities
 from eva_master.control.state.store import State
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.changes import Changes
 from eva_master.model.events import CancelRequested, JobSubmitted, ResumeRequested, SuspendRequested
 from eva_master.model.ids import JobId
-from eva_master.model.job import JobKind
 from eva_master.model.planning.reasons import Handed
 from eva_master.model.states import TERMINAL_JOB, JobState
 from eva_master.ports.reading import Archive

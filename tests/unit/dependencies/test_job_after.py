@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from eva_master.adapters.jobfile import check_job, in_order, parse_job, predecessors_of
+from eva_master.adapters.jobfile import check_job, in_order, predecessors_of
+from eva_master.adapters.resolving.parse import parse_job
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.errors import InvalidJob, Problem
 from eva_master.model.ids import Family, JobId, Price

@@ -8,7 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from eva_master.adapters.jobfile import Several, check_job, in_order, parse_job, predecessors_of
+from eva_master.adapters.jobfile import check_job, in_order, predecessors_of
+from eva_master.adapters.resolving.parse import parse_job
+from eva_master.adapters.resolving.predecessors import Several
 from eva_master.adapters.store import task_specs
 from eva_master.model.errors import InvalidJob, Problem
 from eva_master.model.ids import JobId

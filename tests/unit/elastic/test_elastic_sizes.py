@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from eva_master.control.planning.validate_sizes import reconciled
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload, run_id
-from eva_master.model.job import JobKind, Program, TaskSpec
+from eva_master.model.job import Program, TaskSpec
 from eva_master.model.planning.elastic import Elastic, Scaling
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Plan, PolicyMemory

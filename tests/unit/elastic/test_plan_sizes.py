@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from eva_master.control.planning.validate_sizes import lawful, reconciled
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId, run_id
-from eva_master.model.job import JobKind
 from eva_master.model.planning.elastic import Elastic
 from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan, Resize, Suspend
 from eva_master.model.planning.sizes import with_sizes

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from eva_master.control.features.emptied import giving_way, leftovers
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
-from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Assign, Duplicate, Hold, NewInstance, Plan
 from eva_master.model.planning.snapshot import InstanceView, RemainingWork, RunView, Snapshot
 from eva_master.model.planning.standing import Line, Pool

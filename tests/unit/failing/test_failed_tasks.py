@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eva_master.adapters.jobfile.parse import parse_job
+from eva_master.adapters.resolving.parse import parse_job
 from eva_master.adapters.store import codec
 from eva_master.control.features.deadlines import slack
 from eva_master.control.features.replicas import settling

@@ -9,6 +9,7 @@ import pytest
 from eva_master.control.machine import Machine
 from eva_master.control.settings import Limits, Settings
 from eva_master.control.state.store import State
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.actions import Reply
 from eva_master.model.catalog import Catalog, InstanceType, Offering, Purchase
 from eva_master.model.errors import EvaError, Unplaceable
@@ -23,7 +24,7 @@ from eva_master.model.fleet.partitions import (
     with_nodes,
 )
 from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, Workload
-from eva_master.model.job import ElasticGang, JobKind, JobSpec, Program, TaskSpec
+from eva_master.model.job import ElasticGang, JobSpec, Program, TaskSpec
 from eva_master.model.resources import Resources
 from eva_master.testing.job_views import with_values
 

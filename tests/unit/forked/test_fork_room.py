@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eva_master.control.planning.validate_plan import reconcile
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import InstanceType, Offering, Purchase
 from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload
-from eva_master.model.job import JobKind, Program, TaskSpec
+from eva_master.model.job import Program, TaskSpec
 from eva_master.model.planning.plan import Assign, Fork, Plan, Retire, Suspend
 from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
 from eva_master.model.resources import Resources

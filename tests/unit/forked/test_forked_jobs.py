@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from eva_master.adapters.jobfile import parse_job
+from eva_master.adapters.resolving.parse import parse_job
 from eva_master.adapters.store import codec, task_specs
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.errors import InvalidJob
 from eva_master.model.forks.merging import MergeRule, Merging, Part, Share
 from eva_master.model.ids import JobId, Millis
-from eva_master.model.job import JobKind, JobSpec
+from eva_master.model.job import JobSpec
 from eva_master.model.records import Job
 from eva_master.model.states import JobState
 from tests.fakes.jobs import CATALOG

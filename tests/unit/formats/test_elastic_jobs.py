@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eva_master.adapters.jobfile import parse_job
+from eva_master.adapters.resolving.parse import parse_job
 from eva_master.model.errors import InvalidJob
 from eva_master.model.job import JobSpec, ParameterServers
 from tests.fakes.examples import EXAMPLES

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from eva_master.adapters.jobfile import build_context_of, check_job, job_schema, parse_job
+from eva_master.adapters.jobfile import build_context_of, check_job, job_schema
 from eva_master.adapters.objects.context import scan_context
+from eva_master.adapters.resolving.parse import parse_job
 from eva_master.app.cli.jobfiles import LocalJobFile, read_job_file
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.errors import InvalidJob, Problem

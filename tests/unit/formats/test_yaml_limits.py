@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from eva_master.adapters.catalog import load_catalog
-from eva_master.adapters.jobfile import parse_job
-from eva_master.adapters.jobfile.parse import MOST_BYTES
+from eva_master.adapters.jobfile.reading import MOST_BYTES
+from eva_master.adapters.resolving.parse import parse_job
 from eva_master.adapters.text import yamlevents, yamlfile
 from eva_master.adapters.text.cancellation import Cancellation, CancelledError
 from eva_master.model.errors import EvaError, InvalidJob

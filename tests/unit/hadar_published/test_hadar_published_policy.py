@@ -9,10 +9,11 @@ import pytest
 
 from eva_lab.runs import named_policy
 from eva_master.app.policy_registry import policies
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Gpu, Purchase
 from eva_master.model.errors import InvalidConfig
 from eva_master.model.ids import MILLION, Family, Millis
-from eva_master.model.job import JobKind, ModelSize, TaskSpec, Training
+from eva_master.model.job import ModelSize, TaskSpec, Training
 from eva_master.model.planning.plan import Assign, Hold, Plan, PolicyMemory, Suspend
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.fleet.contenders import Contenders

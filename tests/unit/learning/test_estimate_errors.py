@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from eva_lab.simulator.results.run_times import WatchedEstimates, accuracy, pilots_of, queue_of
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.ids import JobId, Millis, Workload
-from eva_master.model.job import JobKind
 from eva_master.model.planning.estimate import Estimate, Source
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Plan, PolicyMemory

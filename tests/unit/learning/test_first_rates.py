@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from benchmarks import type_rates
 from eva_master.adapters.catalog import load_catalog
 from eva_master.adapters.catalog.gpus import GPUS, SHEETS
-from eva_master.adapters.jobfile import parse_job
+from eva_master.adapters.resolving.parse import parse_job
 from eva_master.learning.speeds.first_rates import (
     expected_rates,
     first_rate_ppm,

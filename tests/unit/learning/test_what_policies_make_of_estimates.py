@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.arithmetic.fixed_point import log_ppm
 from eva_master.model.ids import Millis
-from eva_master.model.job import JobKind
 from eva_master.model.planning.estimate import Estimate, Source
 from eva_master.model.planning.plan import Assign
 from eva_master.model.planning.snapshot import RemainingWork, Snapshot

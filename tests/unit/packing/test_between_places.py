@@ -8,7 +8,7 @@ import pytest
 
 from eva_master.app.policy_registry import policies
 from eva_master.control.planning.validate_plan import reconcile
-from eva_master.model.job import JobKind
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.testing.snapshots import carried_out
 from tests.fakes.snapshots import Cluster, offer, task

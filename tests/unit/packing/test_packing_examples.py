@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.ids import MILLION, Family, InstanceId, OfferingId, RunId
-from eva_master.model.job import JobKind
 from eva_master.packing.configuration.build import Configuration, configure, sums, waiting
 from eva_master.packing.configuration.matching import MoveCostsByClass, Reusable, match
 from eva_master.packing.configuration.move_costs import move_costs

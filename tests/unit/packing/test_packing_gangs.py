@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import MILLION, Family, Workload
-from eva_master.model.job import JobKind, TaskSpec
+from eva_master.model.job import TaskSpec
 from eva_master.model.planning.snapshot import StandaloneRates
 from eva_master.model.resources import Resources
 from eva_master.packing.configuration.build import configure, sums, waiting

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 
 from eva_master.app.policy_registry import policies
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
-from eva_master.model.job import JobKind
 from eva_master.model.planning.estimate import Estimate
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan, PolicyMemory

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from eva_master.app.sections.building import build_policy
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.ids import MILLION, Family, Workload
-from eva_master.model.job import JobKind
 from eva_master.model.planning.snapshot import Snapshot, StandaloneRates
 from eva_master.packing.configuration.build import configure, waiting
 from eva_master.packing.lp.optimizer import Optimizer, Tier

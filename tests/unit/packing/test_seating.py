@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import InstanceId, JobId, Millis, run_id
-from eva_master.model.job import JobKind
 from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
 from eva_master.packing.parts.seating import Member, Part, Seat, Seating, member_of, waiting
 from eva_master.testing.job_views import job_view

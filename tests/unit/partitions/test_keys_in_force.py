@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from eva_master.adapters.jobfile import parse_job
+from eva_master.adapters.resolving.parse import parse_job
 from eva_master.app.config import MasterConfig
 from eva_master.app.master import partitions_of
 from eva_master.app.policy_registry import policies

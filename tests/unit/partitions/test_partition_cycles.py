@@ -14,6 +14,7 @@ from eva_master.control.machine import Machine
 from eva_master.control.planning import partitioning
 from eva_master.control.settings import Limits, Settings
 from eva_master.control.state.store import State
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.accounting.tenants import OwnerPatterns
 from eva_master.model.actions import Action, Reply, RequestPlan, StopTask
 from eva_master.model.catalog import Catalog, InstanceType, Offering, Purchase
@@ -42,7 +43,7 @@ from eva_master.model.fleet.partitions import (
     month_of,
 )
 from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, Workload
-from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
+from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.planning.plan import Assign, NewInstance, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Leeway
 from eva_master.model.resources import Resources

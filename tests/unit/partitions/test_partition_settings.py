@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from eva_master.adapters.jobfile import parse_job
-from eva_master.adapters.jobfile.partition import Placement
+from eva_master.adapters.resolving.parse import parse_job
+from eva_master.adapters.resolving.partition import Placement
 from eva_master.app.config import MasterConfig
 from eva_master.app.master import control_settings
 from eva_master.app.policy_registry import policies

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.ids import Millis
-from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Assign, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.policies.eva_published import POLICY

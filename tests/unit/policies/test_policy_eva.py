@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.ids import JobId, Millis, run_id
-from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Assign, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.configuration.build import configure, waiting

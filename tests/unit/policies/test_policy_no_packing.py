@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.ids import Family, Workload
-from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Assign, Hold, Plan
 from eva_master.model.planning.snapshot import Snapshot, StandaloneRates
 from eva_master.policies.no_packing import POLICY

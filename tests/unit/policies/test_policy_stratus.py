@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.ids import Millis
-from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Assign, Hold, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_policies.stratus import POLICY

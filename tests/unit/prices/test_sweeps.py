@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from eva_lab.simulator.run import Setup, simulate
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Millis, Workload
-from eva_master.model.job import JobKind
 from eva_master.model.resources import Resources
 from eva_master.model.trace import Trace, TraceJob, TraceTask
 from eva_master.policies.eva import POLICY

@@ -9,8 +9,8 @@ from dataclasses import asdict, replace
 import pytest
 
 from eva_master.control.state.parts.policy_memories import document_of, memory_of
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.ids import JobId, Millis
-from eva_master.model.job import JobKind
 from eva_master.model.planning.claims import Claim
 from eva_master.model.planning.plan import Hold, Plan
 from eva_master.model.planning.snapshot import Snapshot

@@ -20,6 +20,7 @@ from eva_master.adapters.rpc.workers.messages import reports
 from eva_master.control.measure import ledger
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.errors import (
     CapacityUnavailable,
     CloudError,
@@ -34,7 +35,6 @@ from eva_master.model.errors import (
     Unreachable,
 )
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
-from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan, Suspend
 from eva_master.model.records import Progress
 from eva_master.model.states import InstanceState, RunState

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.ids import Millis
-from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Hold, Plan
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.policies.fifo import POLICY

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from eva_master.app.config import policy_config
 from eva_master.app.sections.base import PolicySection
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Purchase, spot_family
 from eva_master.model.ids import MILLION, Family, InstanceId, JobId, Millis
-from eva_master.model.job import JobKind
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Beside, InstanceView, Lendable

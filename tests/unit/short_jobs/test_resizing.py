@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Offering, Purchase, spot_family
 from eva_master.model.ids import MILLION, Family, InstanceId
-from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Plan
 from eva_master.model.planning.snapshot import Beside, InstanceView, Lendable
 from eva_master.model.resources import Resources

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.ids import InstanceId, Millis
-from eva_master.model.job import JobKind, Latency
+from eva_master.model.job import Latency
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.parts.splitter import Splitter, below

@@ -15,11 +15,12 @@ from eva_master.app.master import partitions_of
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.base import PolicySection, ShortSection
 from eva_master.app.sections.policies import doubts, policy_problems
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Offering, Purchase, spot_family
 from eva_master.model.errors import InvalidConfig
 from eva_master.model.fleet.partitions import ShortJobs
 from eva_master.model.ids import MILLION, Family, InstanceId, JobId, Millis
-from eva_master.model.job import JobKind, Latency, TaskSpec
+from eva_master.model.job import Latency, TaskSpec
 from eva_master.model.planning.estimate import Estimate
 from eva_master.model.planning.plan import Hold, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import InstanceView, Snapshot

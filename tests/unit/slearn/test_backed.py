@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import JobId, Millis, RunId
-from eva_master.model.job import JobKind
 from eva_master.model.planning.estimate import Estimate
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Hold, Json, Plan, PolicyMemory

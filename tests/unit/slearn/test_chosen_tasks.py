@@ -8,9 +8,9 @@ from eva_master.control.planning.validate_plan import reconcile
 from eva_master.control.standing.queue import Queue
 from eva_master.control.standing.rooms import Room
 from eva_master.control.standing.standing import Standing
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Purchase
 from eva_master.model.ids import Family, InstanceId, JobId, Millis, run_id
-from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Plan
 from eva_master.model.planning.standing import Line, Pool
 from eva_master.model.records import TaskRun

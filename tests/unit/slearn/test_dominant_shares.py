@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.ids import JobId
-from eva_master.model.job import JobKind
 from eva_master.model.planning.estimate import Estimate
 from eva_master.model.planning.standing import Line
 from eva_master.testing.job_views import changed

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.ids import JobId, Millis
-from eva_master.model.job import JobKind
 from eva_master.model.planning.estimate import Estimate
 from eva_master.model.planning.plan import Hold, Plan
 from eva_master.model.planning.snapshot import Snapshot

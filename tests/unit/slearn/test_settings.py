@@ -15,8 +15,8 @@ from eva_master.app.nodes.settings import owned_nodes
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.policies import built, estimates_of, shown
 from eva_master.app.settings import load_master_config
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.errors import InvalidConfig
-from eva_master.model.job import JobKind
 from eva_master.model.planning.estimate import Estimates
 from eva_policies.slearn import POLICY
 from eva_policies.slearn.config import Config

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.ids import Millis
-from eva_master.model.job import JobKind
 from eva_master.model.planning.estimate import Estimate
 from eva_master.testing.job_views import changed
 from eva_master.testing.snapshots import START

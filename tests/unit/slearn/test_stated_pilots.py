@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.ids import InstanceId, JobId, Millis, run_id
-from eva_master.model.job import JobKind
 from eva_master.model.planning.estimate import Estimate
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import PolicyMemory

@@ -9,9 +9,10 @@ from eva_master.app.cli.views import explanation
 from eva_master.control.features.pools.admission import Bar, bar
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Purchase
 from eva_master.model.ids import InstanceId, JobId, Millis, run_id
-from eva_master.model.job import JobKind, JobSpec
+from eva_master.model.job import JobSpec
 from eva_master.model.planning.quotas import Tenancy, quota_of
 from eva_master.model.planning.standing import Line, Pool
 from eva_master.model.planning.suspension import Suspender, Suspension

@@ -23,12 +23,13 @@ from eva_master.control.standing.queue import Queue, Shape
 from eva_master.control.standing.rooms import Room
 from eva_master.control.standing.standing import Standing
 from eva_master.control.state.store import State
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.accounting.pool_costs import PoolCost
 from eva_master.model.catalog import InstanceType, Offering, Purchase
 from eva_master.model.errors import NotFound
 from eva_master.model.events import DrainRequested
 from eva_master.model.ids import MILLION, Family, InstanceId, JobId, Millis, Price, Workload, run_id
-from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
+from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.planning.plan import Again, NewInstance, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.standing import Line, Pool

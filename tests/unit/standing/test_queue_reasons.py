@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Purchase
 from eva_master.model.ids import MILLION
-from eva_master.model.job import JobKind
 from eva_master.model.planning.estimate import Estimate, Source
 from eva_master.model.planning.plan import Plan
 from eva_master.testing.job_views import changed

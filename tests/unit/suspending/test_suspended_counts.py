@@ -10,9 +10,9 @@ from eva_lab.simulator.cluster.journal import MemoryJournal
 from eva_master.adapters.http.metrics import MasterMetrics
 from eva_master.adapters.rpc.server import views
 from eva_master.control.state.store import State
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.accounting.tenants import TenantRules
 from eva_master.model.ids import JobId, Millis
-from eva_master.model.job import JobKind
 from eva_master.model.planning.suspension import Suspender, Suspension
 from eva_master.model.states import JobState, RunState
 from eva_master.ports.reading import ReadModel

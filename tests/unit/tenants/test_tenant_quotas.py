@@ -10,10 +10,11 @@ import pytest
 from eva_master.app.master import control_settings
 from eva_master.app.policy_registry import policies
 from eva_master.app.settings import load_master_config
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import spot_family
 from eva_master.model.errors import InvalidConfig
 from eva_master.model.ids import Family, InstanceId, JobId, Millis, RunId, Workload
-from eva_master.model.job import JobKind, Program, TaskSpec
+from eva_master.model.job import Program, TaskSpec
 from eva_master.model.planning.elastic import Elastic
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eva_master.adapters.jobfile import parse_job
+from eva_master.adapters.resolving.parse import parse_job
 from eva_master.app.nodes.settings import owned_nodes
 from eva_master.app.policy_registry import policies
 from eva_master.app.settings import load_master_config

@@ -18,9 +18,9 @@ from eva_lab.traces import read_trace, write_trace
 from eva_lab.traces.recipes import DagsRecipe
 from eva_master.adapters.catalog import load_catalog
 from eva_master.app.cli import main
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.errors import InvalidTrace
 from eva_master.model.ids import Workload
-from eva_master.model.job import JobKind
 from eva_master.model.trace import SLOT, Trace, TraceJob, TraceTask
 
 CATALOG = load_catalog()

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.arithmetic.fixed_point import exp_of_ppm, log_ppm
 from eva_master.model.ids import MILLION, Millis
-from eva_master.model.job import JobKind
 from eva_master.model.planning.estimate import Estimate, Source, raised_ms
 from eva_master.model.planning.snapshot import RemainingWork, Snapshot
 from eva_master.packing.valuation.time_left import by_now

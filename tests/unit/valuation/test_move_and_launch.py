@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.ids import Family, JobId, Millis
-from eva_master.model.job import JobKind
 from eva_master.model.planning.job_view import JobView
 from eva_master.packing.valuation import task_shapes
 from eva_master.packing.valuation.migration_cost import (

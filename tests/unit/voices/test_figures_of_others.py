@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eva_master.adapters.jobfile.parse import parse_job
+from eva_master.adapters.resolving.parse import parse_job
 from eva_master.adapters.rpc.server import learned
 from eva_master.control.features.deadlines.refusing import refusal
 from eva_master.control.measure import ledger, remaining

@@ -9,7 +9,7 @@ import pytest
 
 from eva_lab.traces.interference import read_interference
 from eva_master.adapters.catalog.pricebook import load_catalog
-from eva_master.adapters.jobfile.parse import parse_job
+from eva_master.adapters.resolving.parse import parse_job
 from eva_master.adapters.rpc._proto import worker_pb2 as wpb
 from eva_master.adapters.rpc.workers.messages import reports, samples
 from eva_master.app.policy_registry import policies

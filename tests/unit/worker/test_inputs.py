@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from eva_master.adapters.jobfile.inputs import InputRoots
+from eva_master.adapters.resolving.inputs import InputRoots
 from eva_worker.errors import InputRefused, Missing, UnsupportedInput
 from eva_worker.files import beneath
 from eva_worker.files.download import Fetcher

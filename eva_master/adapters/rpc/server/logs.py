@@ -26,9 +26,9 @@ from eva_master.adapters.objects.task_logs import (
 )
 from eva_master.adapters.rpc.bounded import bounded_pb as pb
 from eva_master.adapters.rpc.workers.sessions import WorkerSessions
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.errors import NotFound, Unreachable
 from eva_master.model.ids import InstanceId, Millis, RunId
-from eva_master.model.job import JobKind
 from eva_master.model.records import TaskRun
 from eva_master.model.states import TERMINAL_JOB, TERMINAL_RUN, RunState
 from eva_master.ports import ObjectStore

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
-from eva_master.adapters.jobfile import Several
+from eva_master.adapters.resolving.predecessors import Several
 from eva_master.model.errors import AmbiguousName, NotFound
 from eva_master.model.ids import JobId
 from eva_master.model.job import JobSpec

@@ -6,9 +6,10 @@ import math
 import re
 
 from eva_master.adapters.rpc._proto import worker_pb2 as pb
+from eva_master.model.accounting.bounds import MOST_FORKS
 from eva_master.model.actions import ForkOrder, TellMerge
 from eva_master.model.events import PartGiven, PartsMerged
-from eva_master.model.forks.merging import MOST_FORKS, Kept
+from eva_master.model.forks.merging import Kept
 from eva_master.model.ids import InstanceId, RunId
 
 _LONGEST_REASON = 200

@@ -12,7 +12,7 @@ from eva_master.app.cli.views import instance_words, isolation, job_tasks, lendi
 from eva_master.app.cli.views.grid import Grid, facts
 from eva_master.app.cli.views.words import ago, count, money, plain, price, share
 from eva_master.model import states
-from eva_master.model.accounting.tenants import DEFAULT_TENANT
+from eva_master.model.accounting.bounds import DEFAULT_TENANT
 from eva_master.model.arithmetic.durations import span
 from eva_master.model.ids import MILLION
 

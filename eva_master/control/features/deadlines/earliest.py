@@ -16,9 +16,10 @@ from eva_master.control.features.deadlines.slack import in_work
 from eva_master.control.measure import remaining, sizes
 from eva_master.control.settings import Settings
 from eva_master.control.state.records import PlanningRecords
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import MILLION, JobId, Millis
-from eva_master.model.job import JobKind, JobSpec, TaskSpec
+from eva_master.model.job import JobSpec, TaskSpec
 from eva_master.model.planning.elastic import Elastic, Scaling
 from eva_master.model.planning.estimate import Estimate
 from eva_master.model.planning.snapshot import RemainingWork

@@ -12,8 +12,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from eva_master.control.features.emptied.memory import Comers
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.ids import InstanceId, RunId
-from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import NewInstance, pooled
 from eva_master.model.planning.snapshot import InstanceView
 from eva_master.packing.plan_effect import PlanEffect, Unit

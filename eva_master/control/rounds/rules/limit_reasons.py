@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from eva_master.control.planning.allowance import Allowance
 from eva_master.control.rounds.rules.cluster_limits import Usage
 from eva_master.control.settings import Limits
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.ids import JobId, RunId
-from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Assign
 from eva_master.model.planning.snapshot import RunView
 from eva_master.model.resources import NOTHING

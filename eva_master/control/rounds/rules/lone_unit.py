@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 from eva_master.control.planning.validate_plan import Decision
 from eva_master.control.settings import NO_LIMIT, Limits
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.ids import Family, InstanceId
-from eva_master.model.job import JobKind
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, NewInstance, Plan, Resize
 from eva_master.model.planning.snapshot import InstanceView, Leeway, RunView, Snapshot

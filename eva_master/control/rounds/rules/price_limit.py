@@ -11,11 +11,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.arithmetic.durations import clock
 from eva_master.model.arithmetic.loop_time import AS_LOOP, WallClock
 from eva_master.model.catalog import Offering, Purchase, tally
 from eva_master.model.ids import MILLION, JobId, Millis, OfferingId, RunId
-from eva_master.model.job import JobKind
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Hold
 from eva_master.model.planning.snapshot import RunView, Snapshot

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from eva_master.control.state.parts.partition_tally import part_since
-from eva_master.model.accounting.tenants import DEFAULT_TENANT
+from eva_master.model.accounting.bounds import DEFAULT_TENANT
 from eva_master.model.accounting.totals import NO_TOTALS, TenantTotals, Totals
 from eva_master.model.fleet.partitions import month_of
 from eva_master.model.ids import Exact, Millis

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from eva_master.adapters.catalog import load_catalog
-from eva_master.adapters.jobfile import parse_job
+from eva_master.adapters.resolving.parse import parse_job
 from eva_master.adapters.store import SqlArchive, SqlJournal
 from eva_master.control.machine import Machine
 from eva_master.control.settings import Settings

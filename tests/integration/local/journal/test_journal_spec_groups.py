@@ -13,6 +13,7 @@ from zlib import crc32
 import pytest
 
 from eva_master.adapters.store import SqlJournal
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.accounting.worth import Worth
 from eva_master.model.changes import Changes
 from eva_master.model.errors import StorageError
@@ -25,7 +26,6 @@ from eva_master.model.job import (
     ElasticGang,
     FailureRules,
     ForkRules,
-    JobKind,
     JobSpec,
     Latency,
     ModelSize,

@@ -12,6 +12,7 @@ import pytest
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc._proto.api_pb2_grpc import JobsStub
 from eva_master.control.state.store import State
+from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.errors import (
     InvalidJob,
     InvalidRequest,
@@ -22,7 +23,7 @@ from eva_master.model.errors import (
 )
 from eva_master.model.events import JobSubmitted
 from eva_master.model.ids import JobId, Millis, run_id
-from eva_master.model.job import CheckpointOrigin, JobKind, JobOutputs, JobSpec, Retry
+from eva_master.model.job import CheckpointOrigin, JobOutputs, JobSpec, Retry
 from eva_master.model.records import Outcome
 from eva_master.model.states import JobState, RunState
 from eva_master.model.users import Role

@@ -1,54 +1,37 @@
-"""Parses a job file into a `JobSpec`, with all families resolved and all problems reported."""
+"""Resolves a job file against what a cluster offers: a `JobSpec`, or all problems."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
-from pydantic import ValidationError
-
-from eva_master.adapters.jobfile import (
-    after,
-    deadlines,
-    elastic,
-    failures,
-    forks,
-    other_tools,
-    outputs,
-    worth,
+from eva_master.adapters.jobfile import elastic
+from eva_master.adapters.jobfile.images import image_problems
+from eva_master.adapters.jobfile.outputs import urls
+from eva_master.adapters.jobfile.reading import (
+    job_problems,
+    override_problems,
+    own_variables,
+    read_document,
+    sections_of,
 )
-from eva_master.adapters.jobfile.images import (
-    BuildContext,
-    build_context,
-    build_of,
-    image_of,
-    image_problems,
-)
-from eva_master.adapters.jobfile.inputs import InputRoots
-from eva_master.adapters.jobfile.partition import ANYWHERE, Placement
-from eva_master.adapters.jobfile.placement import unplaceable
-from eva_master.adapters.jobfile.scalars import (
-    check_name,
-    check_value,
-    check_variable,
-    environment_problems,
-    grace_problems,
-)
+from eva_master.adapters.jobfile.scalars import environment_problems, grace_problems
 from eva_master.adapters.jobfile.schema import ByFamily, JobFile, ResourcesSection, TaskSection
+from eva_master.adapters.resolving import groups, outputs, predecessors
+from eva_master.adapters.resolving.inputs import InputRoots
+from eva_master.adapters.resolving.partition import ANYWHERE, Placement
+from eva_master.adapters.resolving.placement import unplaceable
 from eva_master.adapters.text import yamlfile
 from eva_master.adapters.text.cancellation import NEVER_CANCELLED, Cancellation
 from eva_master.adapters.text.yamlfile import Document, Path
-from eva_master.model.accounting.tenants import DEFAULT_TENANT
+from eva_master.model.accounting.bounds import DEFAULT_TENANT, MOST_GRACE_MS, MOST_TASKS
 from eva_master.model.catalog import Catalog, base_family, is_spot
 from eva_master.model.errors import InvalidJob, LimitExceeded, Problem, Unplaceable
 from eva_master.model.ids import MILLION, Family, Workload
 from eva_master.model.job import (
-    MOST_GRACE_MS,
-    MOST_TASKS,
     ArrayRules,
     ForkRules,
-    JobKind,
     JobOutputs,
     JobSpec,
     Latency,
@@ -57,14 +40,10 @@ from eva_master.model.job import (
     Stage,
     Stragglers,
     TaskSpec,
-    most_tasks,
 )
 from eva_master.model.resources import Resources
 
 Value = TypeVar("Value", bound=Hashable)
-
-MOST_BYTES = 1024 * 1024
-"""Size of the largest job file."""
 
 
 def parse_job(
@@ -81,7 +60,7 @@ def parse_job(
     containers: bool = True,
     cancelled: Cancellation = NEVER_CANCELLED,
     inputs: InputRoots | None = None,
-    find: after.Find | None = None,
+    find: predecessors.Find | None = None,
     spec_of: outputs.SpecOf = lambda _: None,
     placement: Placement = ANYWHERE,
     tasks_allowed: int = MOST_TASKS,
@@ -114,17 +93,17 @@ def parse_job(
         LimitExceeded: The job has more tasks than are allowed.
         Unplaceable: No instance type can hold one of them.
     """
-    document, job = _read(text, file_name, cancelled)
+    document, job = read_document(text, file_name, cancelled)
     families = sorted({offering.type.family for offering in catalog})
-    before, unknown = after.found(document, job, find)
+    before, unknown = predecessors.found(document, job, find)
     read, unreadable = outputs.resolved(document, job.storage.inputs, before, spec_of)
     problems = [
-        *_overrides_problems(envs or {}, name),
-        *_job_problems(document, job, name),
-        *(inputs or InputRoots()).problems(document, outputs.urls(job.storage.inputs)),
+        *override_problems(envs or {}, name),
+        *job_problems(document, job, name),
+        *(inputs or InputRoots()).problems(document, urls(job.storage.inputs)),
         *_family_problems(document, job, sorted({base_family(family) for family in families})),
         *_spot_problems(document, job, families),
-        *image_problems(document, job, _sections(job), containers=containers),
+        *image_problems(document, job, sections_of(job), containers=containers),
         *unknown,
         *unreadable,
         *placement.problems(document, job, owner),
@@ -134,7 +113,7 @@ def parse_job(
 
     def resolved(job: JobFile) -> list[TaskSpec]:
         files, shared, specs = _Files(workdir, build, read), _Shared(), []
-        for path, task in _sections(job):
+        for path, task in sections_of(job):
             cancelled.check()
             resolver = _TaskResolver(document, job, task, path, shared)
             specs.append(resolver.spec(job.name or name or "", families, files, envs or {}))
@@ -145,8 +124,8 @@ def parse_job(
     _refuse(problems, file_name)
     named = name or job.name or ""
     spec = replace(_spec(job, _runs(job, tasks)), name=named, owner=owner, tenant=tenant)
-    spec = after.ordered(spec, job, before)
-    spec, misfits = _placed(document, job, tasks, elastic.sized(spec, job), (catalog, placement))
+    spec = predecessors.ordered(spec, job, before)
+    spec, misfits = _placed(document, job, tasks, groups.sized(spec, job), (catalog, placement))
     _refuse(misfits, file_name, Unplaceable)
     if job.spot is None and placement.partitions.home(spec.partition).lends_spot(spec):
         lent = job.model_copy(update={"spot": "allowed"})
@@ -160,15 +139,15 @@ def _spec(job: JobFile, tasks: tuple[TaskSpec, ...]) -> JobSpec:
         name=job.name or "",
         owner="",
         tasks=tasks,
-        kind=forks.kind_of(job),
+        kind=groups.kind_of(job),
         priority=job.priority,
         total_steps=job.total_steps,
         duration_ms=job.duration,
         unique=job.unique,
         latency=Latency(job.latency),
         spot_wait_ms=job.spot_wait,
-        worth=worth.worth_of(job),
-        deadline=deadlines.deadline_of(job),
+        worth=groups.worth_of(job),
+        deadline=groups.deadline_of(job),
         stage=Stage(dag=job.dag or ""),
         restarts=Restarts(
             grace_period_ms=job.grace_period,
@@ -176,10 +155,10 @@ def _spec(job: JobFile, tasks: tuple[TaskSpec, ...]) -> JobSpec:
             launch_ms=job.delays.launch,
             checkpoint_interval_ms=job.checkpoint_interval or 0,
         ),
-        failing=failures.rules_of(job),
+        failing=groups.failing_of(job),
         array=ArrayRules(job.concurrency, Stragglers(job.stragglers), job.pilots),
-        forking=ForkRules(job.forks, forks.rule_of(job)),
-        training=forks.training_of(job, members=len(tasks)),
+        forking=ForkRules(job.forks, groups.merging_of(job)),
+        training=groups.training_of(job, members=len(tasks)),
     )
 
 
@@ -213,170 +192,9 @@ def _misfits(
 ) -> list[Problem]:
     return [
         document.problem((*path, *_demand_path(document, path)), message)
-        for (path, _), task in zip(_sections(job), tasks, strict=True)
+        for (path, _), task in zip(sections_of(job), tasks, strict=True)
         if (message := unplaceable(task, catalog))
     ]
-
-
-def check_job(
-    text: str, *, file_name: str, envs: Mapping[str, str] | None = None, name: str | None = None
-) -> None:
-    """Find what is wrong with a job whatever the cluster offers: syntax, keys, figures.
-
-    Args:
-        text: The file as the user wrote it.
-        file_name: Its name, for messages.
-        envs: Variables that override the file's.
-        name: Used instead of the file's name.
-
-    Raises:
-        InvalidJob: With every problem that was found.
-    """
-    document, job = _read(text, file_name)
-    problems = [
-        *_overrides_problems(envs or {}, name),
-        *_job_problems(document, job, name),
-        *image_problems(document, job, _sections(job)),
-        *environment_problems(document, job.envs, _own_variables(job), envs or {}),
-    ]
-    if problems:
-        raise yamlfile.invalid(InvalidJob, file_name, problems)
-
-
-def workdir_of(text: str) -> str | None:
-    """The directory that a job file wants uploaded, as it is written there.
-
-    Raises:
-        InvalidJob: The file cannot be accepted.
-    """
-    _, job = _read(text, "job file")
-    return job.workdir
-
-
-def commands_of(text: str) -> tuple[str, ...]:
-    """The commands of all tasks of a job file; raises `InvalidJob` if it cannot be accepted."""
-    _, job = _read(text, "job file")
-    commands = [job.run, *(task.run for _, task in _sections(job) if task is not None)]
-    return tuple(dict.fromkeys(run for run in commands if run))
-
-
-def predecessors_of(
-    text: str, *, file_name: str = "job file", name: str | None = None
-) -> after.Predecessors:
-    """The jobs after which a job is to run.
-
-    Args:
-        text: The file as the user wrote it.
-        file_name: Its name, for messages.
-        name: Used instead of the file's name.
-
-    Raises:
-        InvalidJob: The file cannot be accepted.
-    """
-    document, job = _read(text, file_name)
-    return after.predecessors(document, job, file_name, name or job.name or "")
-
-
-def build_context_of(text: str, *, file_name: str = "job file") -> BuildContext | None:
-    """The directory that a job file wants uploaded for its images, `None` if it has none made.
-
-    Raises:
-        InvalidJob: The file cannot be accepted.
-    """
-    document, job = _read(text, file_name)
-    return build_context(document, job, _sections(job))
-
-
-def job_schema() -> dict[str, Any]:
-    """JSON Schema of the job file, for editors."""
-    schema = JobFile.model_json_schema()
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
-
-
-def _read(
-    text: str, file_name: str, cancelled: Cancellation = NEVER_CANCELLED
-) -> tuple[Document, JobFile]:
-    document = yamlfile.load(
-        text,
-        file_name=file_name,
-        error=InvalidJob,
-        text_under=frozenset({"envs"}),
-        most_bytes=MOST_BYTES,
-        cancelled=cancelled,
-    )
-    cancelled.check()
-    try:
-        return document, JobFile.model_validate(document.value)
-    except ValidationError as failure:
-        problems = yamlfile.problems_of(failure, document, JobFile, other_tools.advice)
-        raise yamlfile.invalid(InvalidJob, file_name, problems) from None
-
-
-def _overrides_problems(envs: Mapping[str, str], name: str | None) -> Iterator[Problem]:
-    """Check what came beside the file by the file's rules."""
-    checks: list[tuple[str, Callable[[str], str], str]]
-    checks = [(f"envs.{key}", check_variable, key) for key in envs]
-    checks += [(f"envs.{key}", check_value, value) for key, value in envs.items()]
-    if name:
-        checks.append(("name", check_name, name))
-    for key, check, value in checks:
-        try:
-            check(value)
-        except ValueError as refusal:
-            context = getattr(refusal, "context", None) or {}
-            yield Problem(str(refusal), key, hint=context.get("hint", ""))
-
-
-def _job_problems(document: Document, job: JobFile, name: str | None) -> list[Problem]:
-    """Contradictions between keys that are valid one by one."""
-    problems = []
-    if not (name or job.name):
-        problems.append(document.problem(("name",), "'name' is missing"))
-    names: set[str] = set()
-    for path, task in _sections(job):
-        if not (job.run or (task and task.run)):
-            problems.append(document.problem((*path, "run"), "'run' is missing"))
-        if task and task.name in names:
-            problems.append(
-                document.problem((*path, "name"), f"there is another task {task.name!r}")
-            )
-        names.add(task.name if task else "")
-    if job.concurrency is not None and job.kind == "gang":
-        message = "all tasks of a gang run or none does, so their number cannot be limited"
-        hint = "write `kind: array`, or remove it"
-        problems.append(document.problem(("concurrency",), message, hint))
-    most = most_tasks(JobKind(job.kind))
-    if isinstance(job.tasks, int) and job.tasks > most:
-        message = f"a {job.kind} has at most {most:,} tasks"
-        problems.append(document.problem(("tasks",), message, "write `kind: array`"))
-    problems += elastic.problems(document, job)
-    if job.stragglers == "duplicate" and job.kind == "gang":
-        message = "the tasks of a gang wait for each other, so none of them can run twice"
-        hint = "write `kind: array`, or remove it"
-        problems.append(document.problem(("stragglers",), message, hint))
-    if job.split_batch and job.kind == "array":
-        message = "the tasks of an array have no batch in common, so there is none to divide"
-        hint = "write `kind: gang`, or remove it"
-        problems.append(document.problem(("split_batch",), message, hint))
-    problems += failures.problems(document, job)
-    problems += _pilots_problems(document, job)
-    problems += forks.problems(document, job)
-    problems += worth.problems(document, job)
-    problems += deadlines.problems(document, job)
-    problems += after.self_problems(document, job, name or job.name or "")
-    return problems
-
-
-def _pilots_problems(document: Document, job: JobFile) -> Iterator[Problem]:
-    if job.pilots is None:
-        return
-    tasks = len(job.tasks) if isinstance(job.tasks, list) else elastic.most_of(job)
-    if job.kind == "gang":
-        message = "the tasks of a gang run together, so none of them can run before the others"
-        yield document.problem(("pilots",), message, "write `kind: array`, or remove it")
-    elif job.pilots > tasks:
-        message = f"{job.pilots:,} tasks are to run first, and the job has {tasks:,}"
-        yield document.problem(("pilots",), message, f"write at most {tasks:,}, or remove it")
 
 
 def _family_problems(document: Document, job: JobFile, families: list[Family]) -> list[Problem]:
@@ -385,7 +203,7 @@ def _family_problems(document: Document, job: JobFile, families: list[Family]) -
     ]
     if isinstance(job.throughput, dict):
         places.append((("throughput",), job.throughput))
-    for path, task in _sections(job):
+    for path, task in sections_of(job):
         if task and task.resources_by_family:
             places.append(((*path, "resources_by_family"), task.resources_by_family))
     return [
@@ -404,18 +222,6 @@ def _spot_problems(document: Document, job: JobFile, families: list[Family]) -> 
     if job.spot == "only" and not any(map(is_spot, families)):
         hint = "remove it; or have the operator buy spot instances (ec2.spot, local.spot)"
         yield document.problem(("spot",), "there are no spot instances on sale", hint)
-
-
-def _sections(job: JobFile) -> list[tuple[Path, TaskSection | None]]:
-    """Each different task and where it stands; `None` for the one that a count repeats."""
-    if not isinstance(job.tasks, list):
-        return [((), None)]
-    return [(("tasks", index), task) for index, task in enumerate(job.tasks)]
-
-
-def _own_variables(job: JobFile) -> list[tuple[Path, Mapping[str, str]]]:
-    """Where each different task stands, and its own variables."""
-    return [(path, task.envs if task else {}) for path, task in _sections(job)]
 
 
 def _runs(job: JobFile, tasks: list[TaskSpec]) -> tuple[TaskSpec, ...]:
@@ -461,7 +267,7 @@ def _require_size(
     if (excess := _tasks_problem(document, job, allowed)) is not None:
         error = InvalidJob if problems else LimitExceeded
         raise yamlfile.invalid(error, file_name, [*problems, excess])
-    if large := [*environment_problems(document, job.envs, _own_variables(job), envs)]:
+    if large := [*environment_problems(document, job.envs, own_variables(job), envs)]:
         raise yamlfile.invalid(InvalidJob, file_name, [*problems, *large])
 
 
@@ -510,9 +316,9 @@ class _TaskResolver:
                     run=(task and task.run) or job.run or "",
                     env=canonical(tuple(map(canonical, sorted(variables.items())))),
                     workdir=files.workdir,
-                    inputs=canonical(tuple(sorted(outputs.urls(job.storage.inputs).items()))),
-                    image=image_of(job, task),
-                    build=build_of(job, task, files.build),
+                    inputs=canonical(tuple(sorted(urls(job.storage.inputs).items()))),
+                    image=groups.image_of(job, task),
+                    build=groups.build_of(job, task, files.build),
                     outputs=canonical(files.outputs),
                 )
             ),

@@ -1,0 +1,1 @@
+"""Resolves job files against catalog, partitions and other jobs: nothing is left to interpret."""
