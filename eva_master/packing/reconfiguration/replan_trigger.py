@@ -7,6 +7,7 @@ from dataclasses import replace
 from eva_master.model.catalog import Purchase
 from eva_master.model.ids import OfferingId
 from eva_master.model.planning.snapshot import Snapshot
+from eva_master.packing.bins.replan_trigger import happened
 from eva_master.packing.configuration.build import Configuration
 from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.reconfiguration.memory import RoundMemory
@@ -50,22 +51,13 @@ class ReplanTrigger:
         markets: bool = False,
     ) -> None:
         live = {instance.id for instance in snapshot.instances}
-        pinned = {
-            run.instance
-            for run in snapshot.runs
-            if run.pinned and run.instance is not None and run.instance in live
-        }
+        since = happened(snapshot, memory.events, memory.pinned_instances)
         self.waiting = any(not run.pinned and run.instance not in live for run in snapshot.runs)
-        self._pinned = tuple(sorted(pinned))
-        self.total = snapshot.arrivals + snapshot.completions
+        self._pinned, self.total, self.events = since.pinned, since.total, since.events
         self._learned = cache.digest(snapshot.throughput, snapshot.standalone)
-        self.events = max(0, self.total - memory.events)
-        freed = any(
-            instance in live and instance not in pinned for instance in memory.pinned_instances
-        )
         self._spot = _on_sale(snapshot) if markets else ()
         offered = not set(memory.spot).issuperset(self._spot)
-        self._asked = self.events > 0 or freed or offered
+        self._asked = since.due or offered
         self._known = f"{self._learned} {options}"
         self._state = state_digest(snapshot, self._known) if self._asked else ""
         self._answers = memory.answers if self._asked and self._state == memory.aimed_at else 0
