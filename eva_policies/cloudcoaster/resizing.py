@@ -190,4 +190,4 @@ def _idle_at(snapshot: Snapshot, instances: OpenInstances, row: int) -> tuple[bo
     """Whether any task is on an instance, and for how long."""
     residents = [instances.runs[run] for run in instances.residents[row]]
     works = [run.remaining for run in residents if run.remaining is not None]
-    return bool(residents), max((work.standalone_ms(snapshot.now_ms) for work in works), default=0)
+    return bool(residents), max((work.goes_on_ms(snapshot.now_ms) for work in works), default=0)

@@ -121,7 +121,7 @@ class _Queue:
             if run.instance in booting and not run.running:
                 self._works[priorities[run.job], run.task.demand].add(run, now)
             elif place is not None and run.remaining is not None:
-                part = run.remaining.standalone_ms(now) * _share(run.task.demand, place)
+                part = run.remaining.goes_on_ms(now) * _share(run.task.demand, place)
                 self._placed_ms[place.id] += part // _THOUSAND
         for name, runs in waiting.items():
             for run in runs:

@@ -69,7 +69,7 @@ class Terms:
         within = self.horizon_ms if moved_ms is None else self.pays_within_ms(now - moved_ms)
         if not self.horizon_left or run.remaining is None:
             return within
-        return min(within, max(run.remaining.standalone_ms(now), _PLACES_LAST_MS))
+        return min(within, max(run.remaining.goes_on_ms(now), _PLACES_LAST_MS))
 
     def per_hour(self, cost: Exact) -> int:
         """Spread a single payment over the horizon, in millionths of micro-dollars per hour."""

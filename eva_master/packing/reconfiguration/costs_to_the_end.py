@@ -34,19 +34,6 @@ class Stay:
     until_ms: int
 
 
-def left_ms(problem: Problem, run: RunView) -> int | None:
-    """Time for which a task run goes on, in milliseconds.
-
-    Args:
-        problem: The snapshot's.
-        run: Which.
-
-    Returns:
-        `None` if nothing is known: there would be no later plan that sees a change pay.
-    """
-    return None if run.remaining is None else run.remaining.standalone_ms(problem.snapshot.now_ms)
-
-
 def sold_as(problem: Problem, configuration: Configuration, host: Host) -> Offering:
     """The offering of an instance of a configuration."""
     if isinstance(host, int):
@@ -83,7 +70,7 @@ class CostsToTheEnd:
             run, host = problem.runs[name], configuration.places[name]
             kind, home = sold_as(problem, configuration, host).type, run.instance
             ready_ms = kind.boot_ms if isinstance(host, int) else 0
-            work_ms, until_ms = self._left_ms(run), 0
+            work_ms, until_ms = self._work_ms(run), 0
             if run.running and home is not None and home in problem.instances:
                 until_ms = self._takes(run, work_ms, problem.offering_of(home).type.family)
                 if host != home:
@@ -96,10 +83,11 @@ class CostsToTheEnd:
             residents.sort(key=lambda stay: stay.until_ms)
         return stays
 
-    def _left_ms(self, run: RunView) -> int:
-        """Time for which a task run goes on, a horizon if that is unknown."""
-        time_ms = left_ms(self.problem, run)
-        return self._terms.horizon_ms if time_ms is None else time_ms
+    def _work_ms(self, run: RunView) -> int:
+        """Remaining standalone time of a task run, a horizon if that is unknown."""
+        if run.remaining is None:
+            return self._terms.horizon_ms
+        return run.remaining.standalone_ms(self.problem.snapshot.now_ms)
 
     def _takes(self, run: RunView, work_ms: int, family: Family) -> int:
         """Time for which a task run with so much work left goes on, on a family."""

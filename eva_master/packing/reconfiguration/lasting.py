@@ -25,7 +25,6 @@ from eva_master.packing.problem import Problem
 from eva_master.packing.reconfiguration.costs_to_the_end import (
     CostsToTheEnd,
     Stay,
-    left_ms,
     sold_as,
 )
 
@@ -56,8 +55,8 @@ def lasting(
     for part in _parts(problem, before, after):
         if len(part) > _MOST_TASKS:
             continue
-        times = (left_ms(problem, problem.runs[run]) for run in part)
-        ends = [end for end in times if end is not None]
+        works = (problem.runs[run].remaining for run in part)
+        ends = [work.goes_on_ms(problem.snapshot.now_ms) for work in works if work is not None]
         if not ends or max(ends) >= terms.horizon_ms or not before.places.keys() >= part:
             continue
         if not _pays(costs, before, after, part):
