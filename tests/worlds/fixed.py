@@ -25,6 +25,8 @@ FOUND = (
     ("partitions", 500_009), ("plain", 700_007), ("priorities", 1019), ("priorities", 1023),
     ("gangs", 1003), ("partitions", 1009), ("partitions", 1031), ("speeds", 1024),
     ("spot-deadlines", 1020), ("short-priorities", 1052), ("mixed", 1058),
+    ("only-nodes", 1016), ("limit-rests", 1093), ("elastic", 1231), ("rests", 1173),
+    ("short-limits", 1271), ("mixed", 1036), ("mixed", 1038),
 )  # fmt: skip
 """Flavours and seeds of worlds to which oracles objected, until the fault was mended."""
 

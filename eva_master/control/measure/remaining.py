@@ -8,14 +8,11 @@ from fractions import Fraction
 from operator import itemgetter
 from typing import Literal
 
-from eva_master.control.measure.estimates import (
-    Contradicted,
-    JobEstimates,
-    groups,
-)
+from eva_master.control.measure.estimates import Contradicted, JobEstimates, groups
 from eva_master.control.measure.sizes import size_speed
 from eva_master.control.measure.throughput import (
     family_speed,
+    felt_company_ppm,
     measured_company_ppm,
     own_rate,
     placed_with,
@@ -386,10 +383,12 @@ def _outlook(
 ) -> Outlook:
     if run.state in TERMINAL_RUN or measured is None:
         return Outlook()
-    if run.state is RunState.RUNNING and not measured.left.by_steps:
-        company = shared_company_ppm(state, run, placed)
-        measured = replace(measured, company_ppm=MILLION if company is None else company)
     running = run.state is RunState.RUNNING
+    if running:
+        company = measured.company_ppm
+        if not measured.left.by_steps:
+            company = shared_company_ppm(state, run, placed) or MILLION
+        measured = replace(measured, company_ppm=felt_company_ppm(state, run, company))
     between = measured.eta_range_ms(now) if running else None
     return Outlook(
         left_ms=max(0, measured.work().standalone_ms(now) - measured.untold_ms),

@@ -180,19 +180,20 @@ def placed_with(state: Records, run: TaskRun) -> list[TaskRun]:
 
 
 def normalised(state: Records, run: TaskRun) -> float | None:
-    """Last measured rate over standalone rate, `None` while either is unknown.
-
-    The standalone rate of a gang is that of its slowest member, on the families they are on.
-    """
+    """Last measured rate over standalone rate, `None` while either is unknown."""
     if run.progress.rate <= 0 or run.state is not RunState.RUNNING:
         return None
+    own = _rate_alone(state, run)
+    return run.progress.rate / own if own else None
+
+
+def _rate_alone(state: Records, run: TaskRun) -> float | None:
+    """See `standalone_rate`; of a gang that of its slowest member, on the families they are on."""
     own = standalone_rate(state, run)
-    if not own:
-        return None
-    if state.jobs[run.job].spec.kind is not JobKind.GANG:
-        return run.progress.rate / own
+    if not own or state.jobs[run.job].spec.kind is not JobKind.GANG:
+        return own
     rates = [standalone_rate(state, mate) for mate, _ in _parts(state, run).alike]
-    return run.progress.rate / min([own, *(rate for rate in rates if rate)])
+    return min([own, *(rate for rate in rates if rate)])
 
 
 def family_speed(state: Records, placed: Iterable[TaskRun]) -> Fraction:
@@ -231,6 +232,28 @@ def shared_company_ppm(state: Records, run: TaskRun, placed: Sequence[TaskRun]) 
     if not any_accompanied(state, run, placed):
         return None
     return company_ppm(state, run if run.instance is not None else placed[0], placed)
+
+
+def felt_company_ppm(state: Records, run: TaskRun, company: int) -> int:
+    """The speed of a task run among its neighbours, by its own steps where no window is complete.
+
+    Neighbours that were never seen together may cost more than is expected of them, and the first
+    window takes longer than many tasks. Steps since the first report say so sooner. They may be of
+    other company, which is why they only slow a forecast.
+
+    Args:
+        state: The records.
+        run: A task run that runs.
+        company: Its speed against running alone, in millionths, as expected.
+
+    Returns:
+        In millionths, at most `company`.
+    """
+    progress = run.progress
+    if company == MILLION or progress.rate or progress.new_steps < _TELLING_STEPS:
+        return company
+    own = _rate_alone(state, run)
+    return min(company, round(progress.rate_so_far * MILLION / own)) if own else company
 
 
 def measured_company_ppm(state: Records, run: TaskRun, placed: Sequence[TaskRun]) -> int:

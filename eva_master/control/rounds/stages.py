@@ -394,7 +394,8 @@ class Declined(Stage):
             return draft
         shown = draft.question.shown
         declined = draft.moment.pool_members.declined(shown, draft.effect, draft.whole)
-        return replace(draft, declined=declined, lapsed=View.of(shown).unused(draft.plan))
+        lapsed = View.of(shown).unused(draft.plan) if shown.claims else frozenset()
+        return replace(draft, declined=declined, lapsed=lapsed)
 
 
 class TurnReasons(Stage):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Offering
@@ -161,8 +161,18 @@ class SharedQueue:
             if unit.together and not gathers(self._now - unit.since_ms):
                 continue
             wanted = self._wants(unit, offering)
-            if not limits.isdisjoint(seat.lacking | tries) or (wanted and not seat.lacking):
+            short = limits & seat.lacking
+            tried = not limits.isdisjoint(tries)
+            unlimited = wanted and not seat.lacking
+            if tried or unlimited or (short and self._gains(unit, seat, short)):
                 yield unit
+
+    def _gains(self, unit: Waiting, seat: Seat, short: Set[Limit]) -> bool:
+        """Whether a unit takes one more of some limits: a gang may lack yet more of another one."""
+        if not unit.together:
+            return True
+        gained = Seating(self.room, freed=dict.fromkeys(short, 1)).seat(unit).taken
+        return any(gained.get(limit, 0) > seat.taken.get(limit, 0) for limit in short)
 
     def here(self, offering: Offering, partition: str) -> Iterator[Waiting]:
         """Units of a partition that an instance of an offering would serve, in order."""

@@ -361,3 +361,17 @@ def test_a_master_that_restarts_knows_an_attempts_first_steps() -> None:
     del document["progress"]["first"]  # as an older master wrote it
     (old,) = RUNS.decode([json.dumps(document)])
     assert old.progress.rate_so_far == 0
+
+
+def test_neighbours_that_cost_more_than_expected_put_off_an_end_before_a_window_is_over() -> None:
+    """Alone it does 300 steps per second, beside another job 120, of which it has done 4,800."""
+    cluster = Cluster()
+    cluster.start(PACED, name="other")
+    run = RunId("job-2/0")
+    cluster.start(PACED, name="job", at=1_000, beside=RunId("other-1/0"))
+    start = cluster.now
+    for second in range(2, 41, 2):
+        cluster.progress(second * 120, at=start + second * 1_000, run=run)
+    assert WINDOW_MS > 40_000
+    eta_ms = cluster.now + (300_000 - 4_800) * 1_000 / 120
+    assert cluster.outlook(run).eta_ms == pytest.approx(eta_ms, rel=0.02)

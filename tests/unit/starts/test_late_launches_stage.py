@@ -93,6 +93,18 @@ def test_who_leaves_an_instance_that_goes_is_let_go() -> None:
     assert _moved(replace(snapshot, instances=()), "j0/0") == ["j0/0"]
 
 
+@pytest.mark.parametrize(("left_s", "moves"), [(10, False), (160, True)])
+def test_a_task_that_ends_first_stays_on_an_instance_that_is_drained(
+    left_s: int, moves: bool
+) -> None:
+    """Policies see it without a place, as one that waits; but it runs."""
+    snapshot = _cluster(left_s).snapshot()
+    (run,) = snapshot.runs
+    placeless = replace(run, instance=None, running=False)
+    drained = replace(snapshot, instances=(), draining=snapshot.instances, runs=(placeless,))
+    assert _moved(drained, "j0/0") == (["j0/0"] if moves else [])
+
+
 def test_a_gang_that_changes_its_size_is_left_to_the_policy() -> None:
     cluster = Cluster(BOX).instance("i0", "box").job("g", TASK, on=["i0"], left_s=30)
     snapshot = cluster.snapshot()

@@ -177,12 +177,8 @@ def _excused(story: Story, waits: Waits, launch: Launch, end: int) -> bool:
     asked = launch.asked_ms
     if any(asked - _SLACK_MS <= it.at_ms <= end for it in story.orders):
         return True
-    for attempt in story.attempts:
-        to = attempt.to_ms
-        if to is None or not asked <= to <= end + _SLACK_MS:
-            continue
-        if not attempt.stopped and (attempt.code != 0 or not _known(story, attempt.job)):
-            return True
+    if _ended_meanwhile(story, launch):
+        return True
     # A task that has waited since then, or was to move there, went to an instance that had emptied.
     for task in waits.tasks:
         for attempt in waits.attempts(task):
@@ -198,6 +194,17 @@ def _excused(story: Story, waits: Waits, launch: Launch, end: int) -> bool:
                 and (waited or moved)
             ):
                 return True
+    return False
+
+
+def _ended_meanwhile(story: Story, launch: Launch) -> bool:
+    """Whether a task ended while an instance was there, of which nobody knew when it would."""
+    for attempt in story.attempts:
+        to = attempt.to_ms
+        if to is None or not launch.asked_ms <= to <= launch.end_ms + _SLACK_MS:
+            continue
+        if not attempt.stopped and (attempt.code != 0 or not _known(story, attempt.job)):
+            return True
     return False
 
 
@@ -223,11 +230,18 @@ def launches(story: Story, waits: Waits) -> Iterator[Finding]:
     """There are at most as many launches as attempts, moves and failed boots."""
     bought = list(story.bought())
     used = {it.instance for it in story.attempts}
-    # Boots that were for nothing, since a user thought better of it, count as failed.
+    # Boots that were for nothing count as failed: a user thought better of it, or the task that
+    # was to move there ended, and nobody knew when it would.
     failed = sum(
         it.failed
         or it.taken
-        or (it.id not in used and any(it.asked_ms <= o.at_ms <= it.end_ms for o in story.orders))
+        or (
+            it.id not in used
+            and (
+                any(it.asked_ms <= o.at_ms <= it.end_ms for o in story.orders)
+                or _ended_meanwhile(story, it)
+            )
+        )
         for it in bought
     )
     most = len(story.attempts) + failed + sum(it.verb == "move" for it in story.orders)

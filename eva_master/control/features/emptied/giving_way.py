@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
-from eva_master.model.catalog import Offering
+from eva_master.model.catalog import Offering, base_family
 from eva_master.model.ids import InstanceId, Millis, RunId
 from eva_master.model.planning.snapshot import InstanceView, RunView
 from eva_master.packing.plan_effect import PlanEffect, Unit
@@ -78,9 +78,10 @@ def give_way(
 def _serves(live: Offering, new: Offering, run: RunView, now_ms: Millis) -> bool:
     """Whether a task costs no more on an instance that is there than on a new one of its family.
 
-    One of unknown length gets what is there: it may end before a new one is up.
+    The markets of a family count as one. A task of unknown length gets what is there: it may end
+    before a new one is up.
     """
-    if live.type.family != new.type.family:
+    if base_family(live.type.family) != base_family(new.type.family):
         return False
     if live.price <= new.price:
         return True

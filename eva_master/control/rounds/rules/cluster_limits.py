@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence, Set
 
-from eva_master.control.settings import Limits
+from eva_master.control.settings import NO_LIMIT, Limits
 from eva_master.model.ids import JobId
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.plan_effect import Unit
@@ -36,7 +36,8 @@ class Usage:
         self._owner_of = owner_of
         self._of_job: defaultdict[JobId, set[Place]] = defaultdict(set)
         self._of_user: defaultdict[str, set[Place]] = defaultdict(set)
-        for view in now.runs:
+        counted = min(limits.instances_per_job, limits.instances_per_user) < NO_LIMIT
+        for view in now.runs if counted else ():
             if view.instance is not None:
                 self._of_job[view.job].add(view.instance)
                 self._of_user[owner_of(view.job)].add(view.instance)

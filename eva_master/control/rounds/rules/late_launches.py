@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from eva_master.control.features.emptied.memory import Comers
 from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.ids import InstanceId, RunId
 from eva_master.model.planning.plan import NewInstance, pooled
-from eva_master.model.planning.snapshot import InstanceView
+from eva_master.model.planning.snapshot import InstanceView, RunView
 from eva_master.packing.plan_effect import PlanEffect, Unit
 from eva_master.packing.valuation.time_left import in_time_ms
 
@@ -23,7 +24,8 @@ from eva_master.packing.valuation.time_left import in_time_ms
 def without_late_launches(effect: PlanEffect) -> PlanEffect:
     """A plan without the new instances all of whose tasks would have ended before.
 
-    Tasks of elastic gangs whose size changes, and on instances that go, are left to the policy.
+    Tasks of elastic gangs whose size changes are left to the policy, like those on instances that
+    go while they run. On a drained instance a task may run to its end.
 
     Args:
         effect: The policy's plan.
@@ -74,8 +76,16 @@ class _Late:
     """Units and instances at the time when a new instance is up."""
 
     def __init__(self, effect: PlanEffect) -> None:
-        self._views, self._jobs, places = effect.runs, effect.jobs, effect.assigned
+        self._jobs, places = effect.jobs, effect.assigned
+        # A plan places a task on a drained instance like one that waits, while it runs there.
+        drained = {name: view.id for view in effect.now.draining for name in view.residents}
+        self._views = dict(effect.runs)
+        for name, place in drained.items():
+            run = self._views.get(name)
+            if run is not None and run.instance is None and _progresses(run):
+                self._views[name] = replace(run, instance=place, running=True)
         self._live = {view.id for view in effect.now.instances}
+        self._drained = set(drained.values())
         # Members that an elastic gang is to have more are no task runs yet.
         homes = {name: run.instance for name, run in self._views.items()}
         self._moved = {run for run, on in places.items() if homes.get(run) != on}
@@ -89,7 +99,8 @@ class _Late:
             return False
         for run in (self._views[entry.run] for entry in unit.entries):
             within = in_time_ms(run, unit.job, self._now)
-            if run.instance not in self._live or within is None or within >= boot_ms:
+            stays = run.instance in self._live or run.instance in self._drained
+            if not stays or within is None or within >= boot_ms:
                 return False
         return True
 
@@ -127,3 +138,7 @@ class _Late:
             return False
         ends_in = run.remaining.ends_in_ms(self._now)
         return ends_in is not None and 0 < ends_in < boot_ms
+
+
+def _progresses(run: RunView) -> bool:
+    return run.remaining is not None and run.remaining.since_ms is not None
