@@ -40,10 +40,10 @@ from eva_master.model.ids import MILLIS_PER_HOUR, Family
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.trace import Trace
 from eva_master.testing.snapshots import Cluster, carried_out, offer, task
-from eva_policies.hadar_published.asks import Ask, Utility, weight, worth
 from eva_policies.hadar_published.branches import Refused, allocate
 from eva_policies.hadar_published.find_alloc import Allocator, Candidate
 from eva_policies.hadar_published.prices import extremes, price_ranges
+from eva_policies.hadar_published.requests import Ask, Utility, weight, worth
 from eva_policies.hadar_published.servers import Kind, Server, free_of, kinds
 from tests.fakes.fleets.exact_round import Gang, most_utility
 

@@ -15,7 +15,7 @@ from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
 from eva_master.control.failing import arrays
 from eva_master.control.features.arrays.memory import ArrayMemory
-from eva_master.control.features.deadlines import following
+from eva_master.control.features.deadlines import market_choice
 from eva_master.control.features.elastic import resizing
 from eva_master.control.features.emptied import keeping
 from eva_master.control.features.forks import epochs
@@ -73,7 +73,7 @@ def converge_job(context: Context, job_id: JobId, members: Collection[RunId] | N
     if job is None or job.state in TERMINAL_JOB:
         return
     _check_duration(context, job)
-    following.follow(context, context.state.jobs[job_id])
+    market_choice.follow(context, context.state.jobs[job_id])
     job = context.state.jobs[job_id]
     if job.state is JobState.ENDING:
         _end(context, job)
@@ -108,7 +108,7 @@ def converge_run(context: Context, run_id: RunId) -> None:
         _close(context, job)
         return
     if run.state is RunState.WAITING:
-        following.follow(context, job)
+        market_choice.follow(context, job)
         job = context.state.jobs[run.job]
     _converge_task(context, job, run, known=True)
     _follow_array(context, context.state.jobs[run.job])

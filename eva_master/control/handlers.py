@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from eva_master.control import failures
 from eva_master.control.context import Context
-from eva_master.control.features.deadlines import following
+from eva_master.control.features.deadlines import market_choice
 from eva_master.control.features.forks import copies, epochs
 from eva_master.control.features.measuring.memory import MeasuringMemory
 from eva_master.control.features.replicas import settling
@@ -119,7 +119,7 @@ def quoted(context: Context, event: Quoted) -> None:
 def clocks_moved(context: Context, event: ClocksMoved) -> None:
     """The wall clock was set, or this machine has slept."""
     if event.wall is not context.state.wall:
-        following.follow_wall_clock(context, event.wall)
+        market_choice.follow_wall_clock(context, event.wall)
     running_times.slept(context, event.slept_ms)
 
 

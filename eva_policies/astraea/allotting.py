@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from eva_master.model.ids import Family
 from eva_master.model.planning.tenancy import ANY_FAMILY, Quota
 from eva_master.model.resources import Resources
-from eva_policies.astraea.asks import Ask
+from eva_policies.astraea.requests import Ask
 
 _UNLIMITED = 10**9
 """Members that need nothing."""

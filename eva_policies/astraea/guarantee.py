@@ -14,10 +14,10 @@ from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.tenancy import Quota, TenantView, Transfer
 from eva_master.model.resources import Resources
-from eva_policies.astraea.asks import Ask
 from eva_policies.astraea.config import NAME, Config
+from eva_policies.astraea.requests import Ask
 from eva_policies.astraea.settling import Position, settle
-from eva_policies.astraea.twins import NO_SHARES, TwinJob, advance, fits
+from eva_policies.astraea.standalone_shadow import NO_SHARES, TwinJob, advance, fits
 
 VERSION = 1
 MOST_JOBS = 10_000

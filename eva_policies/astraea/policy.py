@@ -18,11 +18,11 @@ from eva_master.packing.toolkit import open_instances
 from eva_master.ports import Planned, PolicyKind
 from eva_policies.astraea.allotting import Rules
 from eva_policies.astraea.config import NAME, Config
-from eva_policies.astraea.gathering import Asked, gather
+from eva_policies.astraea.explanations import figures, named, waiting
 from eva_policies.astraea.guarantee import Guarantee
 from eva_policies.astraea.prices import Priced, clearing, free, posted, terms_of
+from eva_policies.astraea.requests_from_snapshot import Asked, gather
 from eva_policies.astraea.seating import Seating
-from eva_policies.astraea.telling import figures, named, waiting
 
 _TRIES = 4
 """So often room is counted out anew where machines cannot hold what was."""

@@ -10,7 +10,7 @@ from eva_master.model.ids import Family, JobId
 from eva_master.model.planning.tenancy import ANY_FAMILY, Terms
 from eva_master.packing.fleet.posted_price import posted_price
 from eva_policies.astraea.allotting import Allotment, Allotting, Rules, left_out
-from eva_policies.astraea.asks import Ask
+from eva_policies.astraea.requests import Ask
 
 _THOUSAND = 1000
 

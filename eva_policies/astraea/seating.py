@@ -12,8 +12,8 @@ from eva_master.packing.fleet.contenders import Contender
 from eva_master.packing.fleet.seating import Seats
 from eva_master.packing.toolkit import PlannerCache, open_instances
 from eva_policies.astraea.allotting import Allotment, Share
-from eva_policies.astraea.asks import Ask
-from eva_policies.astraea.gathering import Asked, sizes_of
+from eva_policies.astraea.requests import Ask
+from eva_policies.astraea.requests_from_snapshot import Asked, sizes_of
 
 
 class Seating:

@@ -12,7 +12,9 @@ from eva_master.packing.fleet.capacity import Fleet
 from eva_policies.astraea_published.calendar import Calendar
 from eva_policies.astraea_published.clock import Round, round_at
 from eva_policies.astraea_published.config import Config
-from eva_policies.astraea_published.gathering import (
+from eva_policies.astraea_published.memory import Entry, Memory
+from eva_policies.astraea_published.requests import Bandwidth, Request
+from eva_policies.astraea_published.requests_from_snapshot import (
     busy,
     quotas_of,
     request_of,
@@ -20,8 +22,6 @@ from eva_policies.astraea_published.gathering import (
     tenant_of,
     worth_at,
 )
-from eva_policies.astraea_published.memory import Entry, Memory
-from eva_policies.astraea_published.requests import Bandwidth, Request
 from eva_policies.astraea_published.rounds import Admitted, Ledger, scheduled
 from eva_policies.astraea_published.schedules import best
 from eva_policies.astraea_published.theta import LEAST, Full, density, rounds_of

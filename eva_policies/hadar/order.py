@@ -11,7 +11,7 @@ from eva_master.model.values import replace
 from eva_master.packing.fleet.contenders import Contender
 from eva_master.packing.lp.least_time import LeastTime, Need, least_time
 from eva_policies.hadar.config import Config
-from eva_policies.hadar.parting import Parting, partings
+from eva_policies.hadar.mixed_type_gangs import Parting, partings
 
 _SLACK_PART = 20
 """The longest go first for at most one part in so many of the time from when the first job that is

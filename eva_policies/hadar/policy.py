@@ -17,8 +17,8 @@ from eva_master.packing.fleet.turns import turn_plan
 from eva_master.packing.toolkit import open_instances
 from eva_master.ports import Planned, PolicyKind
 from eva_policies.hadar.config import NAME, Config
+from eva_policies.hadar.explanations import expectation, figures, reasons
 from eva_policies.hadar.order import Order, Turn, ordered
-from eva_policies.hadar.telling import expectation, figures, reasons
 
 
 class Hadar(FleetPolicy[Config]):

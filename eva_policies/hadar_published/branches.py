@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
-from eva_policies.hadar_published.asks import Ask
 from eva_policies.hadar_published.find_alloc import Allocation, Allocator
+from eva_policies.hadar_published.requests import Ask
 from eva_policies.hadar_published.servers import Free, is_full, taken
 
 

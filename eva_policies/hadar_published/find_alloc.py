@@ -8,8 +8,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from eva_master.model.ids import MILLION, Family
-from eva_policies.hadar_published.asks import Ask, Utility, weight, worth
 from eva_policies.hadar_published.prices import PriceRange, curve
+from eva_policies.hadar_published.requests import Ask, Utility, weight, worth
 from eva_policies.hadar_published.servers import Free, Kind, Take
 
 

@@ -18,13 +18,13 @@ from eva_master.packing.fleet.seating import Seats
 from eva_master.packing.fleet.turns import turn_plan
 from eva_master.packing.toolkit import open_instances
 from eva_master.ports import Planned, PolicyKind
-from eva_policies.hadar_published.asks import Ask, Utility
 from eva_policies.hadar_published.branches import Given, Refused, allocate
 from eva_policies.hadar_published.config import NAME, PRESETS, Config
 from eva_policies.hadar_published.find_alloc import Allocator, Candidate
 from eva_policies.hadar_published.memory import Memory, digest, joined
 from eva_policies.hadar_published.prices import Extremes, extremes, price_ranges
 from eva_policies.hadar_published.queue import ask_of, in_order
+from eva_policies.hadar_published.requests import Ask, Utility
 from eva_policies.hadar_published.rooms import Rooms
 from eva_policies.hadar_published.servers import Free, free_of, kinds, seats, taken
 

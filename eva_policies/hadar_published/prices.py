@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from eva_master.model.ids import Family
-from eva_policies.hadar_published.asks import Ask, Utility, weight, worth
+from eva_policies.hadar_published.requests import Ask, Utility, weight, worth
 
 _SPAN = 1e100
 """A GPU of a full server costs at most so many times that of an empty one."""

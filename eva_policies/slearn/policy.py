@@ -24,15 +24,15 @@ from eva_master.packing.toolkit import (
     without_interference,
 )
 from eva_master.ports import Planned, Policy, PolicyKind
-from eva_policies.slearn.backed import Backed
 from eva_policies.slearn.config import PRESETS, Config
 from eva_policies.slearn.dags import is_later, is_small, own_ms, whole
+from eva_policies.slearn.explanations import behind_others, explained
 from eva_policies.slearn.memory import NAME, Memory, Sampled
+from eva_policies.slearn.ordered_backing import Backed
 from eva_policies.slearn.queues import PILOTS_QUEUE, Queued, lines
 from eva_policies.slearn.sampling import chosen_of
 from eva_policies.slearn.shares import weighed
 from eva_policies.slearn.sizes import Work, is_thin, outgrows_ms, queue_of, work_of
-from eva_policies.slearn.telling import behind_others, explained
 
 _LOOKED_AT_PART = 10
 """A job's place is looked at again once one in so many of its tasks that were left has ended."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 
-from eva_master.control.features.deadlines.following import at_submission
+from eva_master.control.features.deadlines.market_choice import at_submission
 from eva_master.control.features.deadlines.refusing import refusal
 from eva_master.control.features.pools.admission import bar, gives_room
 from eva_master.control.measure import remaining

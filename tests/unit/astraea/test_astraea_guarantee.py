@@ -13,9 +13,9 @@ from eva_master.model.accounting.worth import Worth
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Exact, Family
 from eva_master.model.planning.tenancy import Standing, Transfer
 from eva_master.model.resources import Resources
-from eva_policies.astraea.asks import Ask
+from eva_policies.astraea.requests import Ask
 from eva_policies.astraea.settling import Position, Settlement, settle
-from eva_policies.astraea.twins import TwinJob, advance
+from eva_policies.astraea.standalone_shadow import TwinJob, advance
 from tests.unit.astraea.played import DAY, Market, Work
 
 AMOUNT = st.integers(0, 10**12)

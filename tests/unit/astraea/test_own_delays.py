@@ -12,8 +12,8 @@ from eva_master.model.accounting.worth import Worth
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Family
 from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.resources import Resources
-from eva_policies.astraea.asks import Ask
-from eva_policies.astraea.twins import TwinJob, advance, fits
+from eva_policies.astraea.requests import Ask
+from eva_policies.astraea.standalone_shadow import TwinJob, advance, fits
 from tests.unit.astraea.played import Market, Work, alone, spent
 
 HOUR = MILLIS_PER_HOUR

@@ -18,7 +18,7 @@ from eva_master.model.job import Deadline
 from eva_master.model.records import Outcome
 from eva_master.ports.reading import Outlook
 from tests.unit.control.test_control_cloud import CATALOG
-from tests.unit.deadlines.test_following import due, machine
+from tests.unit.deadlines.test_market_choice import due, machine
 
 HOUR = 3_600_000
 JOB = JobId("job-1")

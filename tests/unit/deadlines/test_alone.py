@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from eva_master.control.context import Context
-from eva_master.control.features.deadlines import following
+from eva_master.control.features.deadlines import market_choice
 from eva_master.control.features.deadlines.slack import Slack, slack, slack_alone_ms
 from eva_master.control.machine import Machine
 from eva_master.control.measure import remaining
@@ -44,7 +44,7 @@ from tests.unit.control.test_control_cloud import (
     reported,
     request,
 )
-from tests.unit.deadlines.test_following import HOUR, JOB, another, machine, within
+from tests.unit.deadlines.test_market_choice import HOUR, JOB, another, machine, within
 
 ROOMY = Resources(0, 2_000, 2_048)
 """Twice what a task needs."""
@@ -98,10 +98,10 @@ def _bought(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """What is bought for jobs with deadlines, from now on: they have no time to lose."""
     buys: Buys = request.param
 
-    def found(context: Context, job: Job) -> following._Found:
-        return following._Found(Buys.ANY if context.now < NOW else buys)
+    def found(context: Context, job: Job) -> market_choice._Found:
+        return market_choice._Found(Buys.ANY if context.now < NOW else buys)
 
-    monkeypatch.setattr(following, "_in_time", found)
+    monkeypatch.setattr(market_choice, "_in_time", found)
     return buys
 
 
@@ -187,7 +187,7 @@ def test_who_is_beside_it_makes_room_only_where_no_spot_launch_is_waited_for(
 ) -> None:
     """Also who is to go apart itself."""
     kept = {"buys": Buys.ANY}
-    monkeypatch.setattr(following, "_in_time", lambda *_: following._Found(kept["buys"]))
+    monkeypatch.setattr(market_choice, "_in_time", lambda *_: market_choice._Found(kept["buys"]))
     it = alone_beside_a_neighbour(kind)
     it.state.put_job(replace(it.state.jobs[it.state.runs[NEIGHBOUR].job], buys=own))
     assert offered(seen(it, NOW + 1)) == {NEIGHBOUR: True, FARTHER: True}
@@ -298,8 +298,8 @@ def crowded_out(
     it.handle([WorkerRegistered(FIRST, 1, SIZE, ())], Millis(3))
     it.handle([reported(Phase.RUNNING)], Millis(4))
     stands = Slack(left_ms=4 * HOUR, slack_ms=slack_ms, reserve_ms=300_000, change_ms=200_000)
-    monkeypatch.setattr(following, "slack", lambda *_: stands)
-    monkeypatch.setattr(following, "slack_alone_ms", lambda *_: HOUR)
+    monkeypatch.setattr(market_choice, "slack", lambda *_: stands)
+    monkeypatch.setattr(market_choice, "slack_alone_ms", lambda *_: HOUR)
     return it
 
 
@@ -318,7 +318,7 @@ def test_whom_company_alone_would_make_late_may_be_on_spot_instances(
     assert looked_at(it, 10) == (Buys.APART, True, {False, True})
     # Alone it has time to lose again: it does not come back to company for that.
     ample = Slack(left_ms=3 * HOUR, slack_ms=HOUR, reserve_ms=300_000, change_ms=200_000)
-    monkeypatch.setattr(following, "slack", lambda *_: ample)
+    monkeypatch.setattr(market_choice, "slack", lambda *_: ample)
     assert looked_at(it, 20) == (Buys.APART, True, {False, True})
     # Nor does it meet other company while it moves, or starts anew where it is.
     it.handle([WorkerRegistered(FIRST, 3, SIZE, ())], Millis(30))

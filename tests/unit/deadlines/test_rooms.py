@@ -24,7 +24,7 @@ from tests.unit.control.test_control_cloud import (
     request,
     running,
 )
-from tests.unit.deadlines.test_following import machine, within
+from tests.unit.deadlines.test_market_choice import machine, within
 
 LATER = JobId("later-2")
 

@@ -16,7 +16,7 @@ from eva_master.model.events import JobSubmitted, Tick
 from eva_master.model.ids import MILLION, JobId, Millis
 from eva_master.packing.deadlines.thin_work import ThinWork
 from tests.unit.control.test_control_cloud import SPOT, launched
-from tests.unit.deadlines.test_following import HOUR, JOB, machine, within
+from tests.unit.deadlines.test_market_choice import HOUR, JOB, machine, within
 
 A, B = Pool("x", "za"), Pool("x", "zb")
 HALF = MILLION // 2

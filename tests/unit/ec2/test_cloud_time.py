@@ -17,7 +17,7 @@ from eva_master.control.state.store import State
 from eva_master.model.events import InstanceGone, InstanceUp
 from eva_master.model.ids import MILLIS_PER_HOUR, Millis
 from tests.unit.control.test_control_cloud import CATALOG, FIRST, ZONES, launched, submitted
-from tests.unit.deadlines.test_following import machine
+from tests.unit.deadlines.test_market_choice import machine
 
 HOUR = 3_600_000
 NOON = 1_800_000_000_000

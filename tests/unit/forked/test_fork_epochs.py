@@ -8,8 +8,8 @@ import pytest
 
 from eva_master.control.features.forks import tracker
 from eva_master.control.features.forks.tracker import Done, Runner
+from eva_master.model.forks.explanations import reason, told
 from eva_master.model.forks.merging import NOT_BEGUN, Kept, MergeRule, Merging, Part
-from eva_master.model.forks.telling import reason, told
 from eva_master.model.ids import Millis
 
 NOW = Millis(1_000)

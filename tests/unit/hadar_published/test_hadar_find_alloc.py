@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from eva_master.model.ids import Family
-from eva_policies.hadar_published.asks import Ask, Utility
 from eva_policies.hadar_published.find_alloc import Allocation, Allocator, Candidate
 from eva_policies.hadar_published.prices import PriceRange
+from eva_policies.hadar_published.requests import Ask, Utility
 from eva_policies.hadar_published.servers import Kind, Server, Take, free_of, kinds
 
 V100, K80 = Family("v100"), Family("k80")

@@ -5,8 +5,8 @@ import math
 import pytest
 
 from eva_master.model.ids import Family
-from eva_policies.hadar_published.asks import Ask, Utility, weight, worth
 from eva_policies.hadar_published.prices import Extremes, PriceRange, curve, extremes, price_ranges
+from eva_policies.hadar_published.requests import Ask, Utility, weight, worth
 
 V100, K80 = Family("v100"), Family("k80")
 

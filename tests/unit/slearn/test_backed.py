@@ -22,8 +22,8 @@ from eva_master.testing.job_views import changed
 from eva_master.testing.plan_checks import check
 from eva_master.testing.snapshots import START
 from eva_policies.slearn import POLICY
+from eva_policies.slearn.allocation_order import dealt, index_of
 from eva_policies.slearn.config import Config
-from eva_policies.slearn.dealing import dealt, index_of
 from eva_policies.slearn.memory import Asked, Memory
 from eva_policies.slearn.queues import Queued
 from eva_policies.slearn.sizes import work_of

@@ -18,7 +18,7 @@ from eva_master.adapters.store.journal import ROUNDS_EXPLAINED
 from eva_master.model.changes import Round
 from eva_master.model.errors import NotFound
 from eva_master.model.fleet.forking import why_unforked
-from eva_master.model.forks.telling import told
+from eva_master.model.forks.explanations import told
 from eva_master.model.ids import (
     MILLION,
     Family,

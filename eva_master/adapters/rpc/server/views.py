@@ -23,7 +23,7 @@ from eva_master.model.accounting.tenants import TenantRules
 from eva_master.model.accounting.totals import TenantTotals
 from eva_master.model.catalog import Purchase
 from eva_master.model.changes import InstanceAccount
-from eva_master.model.forks.telling import reason
+from eva_master.model.forks.explanations import reason
 from eva_master.model.ids import JobId, Millis, RunId, micro_usd, run_id, run_order
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.quotas import TenantLimits

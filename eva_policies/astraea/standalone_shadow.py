@@ -14,7 +14,7 @@ from eva_master.model.planning.tenancy import ANY_FAMILY, Quota
 from eva_master.model.resources import Resources
 from eva_master.packing.valuation.job_worth import worth_of
 from eva_policies.astraea.allotting import Allotting, Rules, Share
-from eva_policies.astraea.asks import Ask
+from eva_policies.astraea.requests import Ask
 
 _STEPS = 256
 """So often at most a twin deals its quota out anew from one round to the next."""

@@ -8,10 +8,10 @@ from fractions import Fraction
 from eva_master.model.ids import MILLION, RunId
 from eva_master.model.planning.plan import Plan, Suspend
 from eva_master.model.values import replace
-from eva_policies.astraea.asks import Ask
-from eva_policies.astraea.gathering import Asked
 from eva_policies.astraea.guarantee import Guarantee
 from eva_policies.astraea.prices import Priced
+from eva_policies.astraea.requests import Ask
+from eva_policies.astraea.requests_from_snapshot import Asked
 
 _TOLD = 64
 """Of so many types and tenants at most a round's figures tell."""

@@ -15,8 +15,8 @@ from eva_master.model.values import replace
 from eva_master.packing.bins.open_instances import OpenInstances
 from eva_master.packing.fleet.capacity import Fleet
 from eva_master.packing.fleet.contenders import Contender
-from eva_policies.astraea.asks import Ask
 from eva_policies.astraea.config import Config
+from eva_policies.astraea.requests import Ask
 
 _UNLIMITED = 10**6
 

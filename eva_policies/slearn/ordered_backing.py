@@ -19,8 +19,8 @@ from eva_master.model.values import replace
 from eva_master.packing.room import more_of
 from eva_master.packing.toolkit import PlacementGroup, waiting
 from eva_master.ports import Planned, Policy
+from eva_policies.slearn.allocation_order import Rooms, affordable, dealt, fitting, given
 from eva_policies.slearn.config import Config
-from eva_policies.slearn.dealing import Rooms, affordable, dealt, fitting, given
 from eva_policies.slearn.memory import Asked
 from eva_policies.slearn.queues import Queued
 
