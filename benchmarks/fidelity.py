@@ -26,10 +26,10 @@ from pathlib import Path
 import yaml
 
 from benchmarks.harness import ROOT, START_S, Figures, options, publish, surroundings, wait_until
-from eva_lab.history import History, read_history
+from eva_lab.history import Replay, read_history
 from eva_lab.runs import named_policy
 from eva_lab.simulator.cluster.delays import Accounting
-from eva_lab.simulator.results.metrics import Outcome
+from eva_lab.simulator.results.metrics import SimulationOutcome
 from eva_lab.simulator.run import Setup, simulate
 from eva_master.adapters.catalog import load_catalog
 from eva_master.adapters.rpc.client.master import Client
@@ -203,7 +203,7 @@ def _over(client: Client) -> bool:
     return ended and all(instance.state == "gone" for instance in client.instances())
 
 
-def _configured(history: History, jobs: Sequence[Submission]) -> Setup:
+def _configured(history: Replay, jobs: Sequence[Submission]) -> Setup:
     """Simulate the same jobs with the guessed delays."""
     first = min(job.submitted_ms for job in history.past.jobs)
     stated = {job.name: job for job in jobs}
@@ -234,7 +234,7 @@ def _simulated(setup: Setup) -> Figures:
     return _figures(simulate(replace(setup, policy=policy, round_gap_s=gap, settings=_LOOP)))
 
 
-def _figures(outcome: Outcome) -> Figures:
+def _figures(outcome: SimulationOutcome) -> Figures:
     return {
         "cost_usd": round(outcome.cost_usd, 6),
         "jct_mean_s": round(3600 * outcome.jct_mean_h, 2),

@@ -43,7 +43,7 @@ from eva_master.testing.snapshots import Cluster, carried_out, offer, task
 from eva_policies.hadar_published.branches import Refused, allocate
 from eva_policies.hadar_published.find_alloc import Allocator, Candidate
 from eva_policies.hadar_published.prices import extremes, price_ranges
-from eva_policies.hadar_published.requests import Ask, Utility, weight, worth
+from eva_policies.hadar_published.requests import GpuRequest, Utility, weight, worth
 from eva_policies.hadar_published.servers import Kind, Server, free_of, kinds
 from tests.fakes.fleets.exact_round import Gang, most_utility
 
@@ -146,12 +146,14 @@ def shares_of_optimum(file: Path) -> Iterator[dict[str, Any]]:
             }
 
 
-def _ask(job: GpuJob) -> Ask:
+def _ask(job: GpuJob) -> GpuRequest:
     rates = dict(job.rates)
-    return Ask(job.name, job.gpus, job.iterations, job.iterations, rates, dict.fromkeys(rates, 1))
+    return GpuRequest(
+        job.name, job.gpus, job.iterations, job.iterations, rates, dict.fromkeys(rates, 1)
+    )
 
 
-def _gain(ask: Ask, rate: float) -> float:
+def _gain(ask: GpuRequest, rate: float) -> float:
     return worth(weight(ask, Utility.THROUGHPUT), ask.ends_s(rate))
 
 

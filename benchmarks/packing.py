@@ -35,7 +35,7 @@ from eva_master.model.ids import MILLION, Family, JobId, Millis, Price, Workload
 from eva_master.model.job import Program, TaskSpec
 from eva_master.model.planning.snapshot import RunView, Snapshot, ThroughputTable
 from eva_master.model.resources import Resources
-from eva_master.packing.lp.column_generation import Budget
+from eva_master.packing.lp.column_generation import EffortLimits
 from eva_master.packing.lp.columns import cost
 from eva_master.packing.lp.optimizer import Optimizer, Seed, Tier
 from eva_master.packing.problem import Problem, Valuation
@@ -231,9 +231,9 @@ def snapshot(trial: Trial, table: ThroughputTable) -> Snapshot:
     return Snapshot(Millis(0), trial.catalog, tuple(jobs), tuple(runs), (), throughput=table)
 
 
-def patient(times: int) -> Budget:
+def patient(times: int) -> EffortLimits:
     """A budget to prove bounds with, not to pack in time."""
-    usual = Budget()
+    usual = EffortLimits()
     return replace(
         usual,
         iterations=usual.iterations * times,

@@ -20,14 +20,14 @@ from benchmarks.harness import Figures, options, publish, surroundings
 from eva_lab.runs import named_policy
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.configuration.build import configure, waiting
-from eva_master.packing.local_search.cost_model import Terms
+from eva_master.packing.local_search.cost_model import CostWeights
 from eva_master.packing.local_search.homing import send_home
 from eva_master.packing.local_search.load_cache import LoadCache
 from eva_master.packing.local_search.trial import Trial
 from eva_master.packing.local_search.working_configuration import WorkingConfiguration
 from eva_master.packing.lp.optimizer import Optimizer, Tier
 from eva_master.packing.problem import Problem, Valuation
-from eva_master.packing.round_work import Work, WorkBudget
+from eva_master.packing.round_work import WorkBudget, WorkKind
 from eva_master.testing.snapshots import Cluster, offer, task
 
 _TASKS = 300
@@ -39,9 +39,9 @@ class Counts(WorkBudget):
 
     def __init__(self) -> None:
         super().__init__()
-        self.counts = dict.fromkeys(Work, 0)
+        self.counts = dict.fromkeys(WorkKind, 0)
 
-    def spend(self, work: Work, count: int = 1) -> None:
+    def spend(self, work: WorkKind, count: int = 1) -> None:
         """Count work that was done."""
         self.counts[work] += count
 
@@ -49,7 +49,7 @@ class Counts(WorkBudget):
 def loads(snapshot: Snapshot) -> float:
     """Nanoseconds of a load of two tasks that is met and valued for the first time."""
     problem = Problem(snapshot, Valuation())
-    cache, counts = LoadCache(problem, Terms()), Counts()
+    cache, counts = LoadCache(problem, CostWeights()), Counts()
     cache.begin(counts)
     numbers = [cache.number(task_class) for task_class in problem.classes]
     empty = cache.empty[min(cache.empty)]
@@ -62,13 +62,13 @@ def loads(snapshot: Snapshot) -> float:
                 if both is not None and both.lost < 0:
                     cache.lost(both)
 
-    return _nanoseconds(meet) / counts.counts[Work.LOAD]
+    return _nanoseconds(meet) / counts.counts[WorkKind.LOAD]
 
 
-def places(snapshot: Snapshot) -> dict[Work, float]:
+def places(snapshot: Snapshot) -> dict[WorkKind, float]:
     """Nanoseconds of all places that are considered for each task, with loads that were met."""
     problem = Problem(snapshot, Valuation())
-    cache = LoadCache(problem, Terms())
+    cache = LoadCache(problem, CostWeights())
     working = WorkingConfiguration(problem, cache, configure(problem, waiting(problem)))
     trial = Trial(working, [slot for slot in working.slots if slot.movable][:_REPEATED])
     options_ = [*trial.touched, *working.candidates()]
@@ -81,13 +81,13 @@ def places(snapshot: Snapshot) -> dict[Work, float]:
     counts = Counts()
     cache.budget = counts
     taken = _nanoseconds(lambda: [consider() for _ in range(_REPEATED)])
-    return {work: taken / counts.counts[work] if counts.counts[work] else 0.0 for work in Work}
+    return {work: taken / counts.counts[work] if counts.counts[work] else 0.0 for work in WorkKind}
 
 
 def taken(snapshot: Snapshot) -> float:
     """Nanoseconds of a task that is taken from its place, put back, and the change undone."""
     problem, counts = Problem(snapshot, Valuation()), Counts()
-    cache = LoadCache(problem, Terms())
+    cache = LoadCache(problem, CostWeights())
     cache.budget = counts
     working = WorkingConfiguration(problem, cache, configure(problem, waiting(problem)))
     slots = [slot for slot in working.slots if slot.movable]
@@ -100,8 +100,10 @@ def taken(snapshot: Snapshot) -> float:
             trial.undo()
 
     change()
-    counts.counts[Work.TAKEN] = 0
-    return _nanoseconds(lambda: [change() for _ in range(_REPEATED)]) / counts.counts[Work.TAKEN]
+    counts.counts[WorkKind.TAKEN] = 0
+    return (
+        _nanoseconds(lambda: [change() for _ in range(_REPEATED)]) / counts.counts[WorkKind.TAKEN]
+    )
 
 
 def sets(snapshot: Snapshot) -> float:
@@ -109,7 +111,9 @@ def sets(snapshot: Snapshot) -> float:
     problem, counts = Problem(snapshot, Valuation()), Counts()
     optimizer = Optimizer(problem, Tier.LP, (), sets=counts)
     runs = waiting(problem)
-    return _nanoseconds(lambda: configure(problem, runs, optimizer.pack)) / counts.counts[Work.SET]
+    return (
+        _nanoseconds(lambda: configure(problem, runs, optimizer.pack)) / counts.counts[WorkKind.SET]
+    )
 
 
 def exchanged(tasks: int) -> float:
@@ -119,11 +123,11 @@ def exchanged(tasks: int) -> float:
         cluster.instance(f"i{number}", "box")
         cluster.job(f"j{number}", task("w", any=(0, 4, 8)), on=[f"i{number}"])
     problem = Problem(cluster.snapshot(), Valuation())
-    cache, counts, start = LoadCache(problem, Terms()), Counts(), configure(problem, ())
+    cache, counts, start = LoadCache(problem, CostWeights()), Counts(), configure(problem, ())
     places = [*start.places.values()]
     moved = dict(zip(start.places, [*places[1:], places[0]], strict=True))
     working = WorkingConfiguration(problem, cache, replace(start, places=moved))
-    return _nanoseconds(lambda: send_home(working, counts)) / counts.counts[Work.EXCHANGED]
+    return _nanoseconds(lambda: send_home(working, counts)) / counts.counts[WorkKind.EXCHANGED]
 
 
 def placed(snapshot: Snapshot) -> float:
@@ -153,18 +157,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = options(__doc__, arguments, tasks=_TASKS)
     distinct = arrived(chosen.tasks, distinct=True)
     placed(arrived(10, distinct=True))  # what is imported and compiled at first
-    alone = places(distinct)[Work.CANDIDATE]
+    alone = places(distinct)[WorkKind.CANDIDATE]
     together = places(gangs(chosen.tasks))
-    beside = together[Work.CANDIDATE] - alone
-    members = together[Work.MEMBERS] * max(0.0, beside) / together[Work.CANDIDATE]
+    beside = together[WorkKind.CANDIDATE] - alone
+    members = together[WorkKind.MEMBERS] * max(0.0, beside) / together[WorkKind.CANDIDATE]
     measured = {
-        Work.LOAD: loads(distinct),
-        Work.CANDIDATE: alone,
-        Work.MEMBERS: members,
-        Work.TAKEN: taken(gangs(chosen.tasks)),
-        Work.SET: sets(distinct),
-        Work.EXCHANGED: exchanged(chosen.tasks),
-        Work.PLACED: placed(distinct),
+        WorkKind.LOAD: loads(distinct),
+        WorkKind.CANDIDATE: alone,
+        WorkKind.MEMBERS: members,
+        WorkKind.TAKEN: taken(gangs(chosen.tasks)),
+        WorkKind.SET: sets(distinct),
+        WorkKind.EXCHANGED: exchanged(chosen.tasks),
+        WorkKind.PLACED: placed(distinct),
     }
     figures: Figures = {"surroundings": surroundings(), "tasks": chosen.tasks}
     for work, nanoseconds in measured.items():

@@ -38,7 +38,7 @@ from rich.table import Table
 
 from eva_lab.experiments.fixed import ClusterSection
 from eva_lab.simulator.results.dags import WatchedDags, accuracy_of_dags, completion_ms
-from eva_lab.simulator.results.metrics import Outcome, quantile
+from eva_lab.simulator.results.metrics import SimulationOutcome, quantile
 from eva_lab.simulator.results.run_times import WatchedEstimates, accuracy
 from eva_lab.simulator.run import Setup, Simulation
 from eva_lab.traces.recipes import FileRecipe, TasksRecipe
@@ -125,7 +125,7 @@ def simulated(
 
 
 def _of_dags(
-    watched: WatchedDags, outcome: Outcome, trace: Trace, mode: Estimates, *, stated: bool
+    watched: WatchedDags, outcome: SimulationOutcome, trace: Trace, mode: Estimates, *, stated: bool
 ) -> dict[str, Any]:
     """The figures of whole DAGs; none if there are no DAGs."""
     found = accuracy_of_dags(watched.decisive(mode, stated=stated), trace.jobs)

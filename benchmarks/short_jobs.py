@@ -32,7 +32,7 @@ from rich.table import Table
 from eva_lab.experiments.fixed import ClusterSection, Pair, figures_of, saved_share, short_problem
 from eva_lab.simulator.cluster.supply.fault_injector import Faults
 from eva_lab.simulator.run import Setup, Simulation
-from eva_lab.traces.recipes import Bootstrap, HawkRecipe
+from eva_lab.traces.recipes import HawkRecipe, Resampling
 from eva_master.adapters.loop.collector import spare_lasting_values
 from eva_master.app.sections.base import ShortSection
 from eva_master.model.ids import MILLION
@@ -112,7 +112,7 @@ def simulated(
 
 
 def _trace(chosen: argparse.Namespace) -> Trace:
-    bootstrap = chosen.bootstrap and Bootstrap(jobs=chosen.bootstrap, block=chosen.block)
+    bootstrap = chosen.bootstrap and Resampling(jobs=chosen.bootstrap, block=chosen.block)
     files = tuple(chosen.file)
     recipe = HawkRecipe(
         kind="hawk", files=files, jobs=chosen.jobs, load=chosen.load, bootstrap=bootstrap or None

@@ -41,7 +41,7 @@ from benchmarks.harness import Rows
 from eva_lab.runs import named_policy
 from eva_lab.simulator.cluster.truth import UNDISTURBED, Truth
 from eva_lab.simulator.results.market_bound import market_bound
-from eva_lab.simulator.results.metrics import DeadlineFigures, Outcome, usd
+from eva_lab.simulator.results.metrics import DeadlineFigures, SimulationOutcome, usd
 from eva_lab.simulator.run import Setup, Simulation
 from eva_lab.traces import read_interference, read_trace
 from eva_lab.traces.spot.files import read_market
@@ -306,7 +306,9 @@ def _asked_by(policy: str) -> SpotChoice:
     return spot_choice_by(OnePolicySection(name=policy)) or SpotChoice.LEARNED
 
 
-def _missed(outcome: Outcome, on_demand: Outcome, rule: SpotChoice) -> dict[str, Any]:
+def _missed(
+    outcome: SimulationOutcome, on_demand: SimulationOutcome, rule: SpotChoice
+) -> dict[str, Any]:
     """Deadlines that are missed, and those that are without spot instances."""
     with_spot = outcome.deadlines or _NO_DEADLINES
     return {

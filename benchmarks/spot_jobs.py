@@ -22,7 +22,7 @@ from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Millis
 from eva_master.model.planning.spot_choice import SpotChoice
 from eva_master.packing.deadlines.choice import Chooser, Situation
 from eva_master.packing.deadlines.outlook import outlook
-from eva_master.packing.deadlines.table import Choice, Outlook
+from eva_master.packing.deadlines.table import MarketChoice, SpotForecast
 
 _COLUMNS = {
     "greedy": SpotChoice.UNTIL_SAFETY_NET,
@@ -90,7 +90,7 @@ class _Run:
     now_ms: float = 0
     ready_ms: float = 0
     cost: float = 0
-    place: Choice = Choice.WAIT
+    place: MarketChoice = MarketChoice.WAIT
     pool: int = -1
 
 
@@ -101,7 +101,7 @@ class Trial:
         self._of, self._setting, self._chooser = recording, setting, Chooser()
         self._up, self._ages = recording.up.tolist(), recording.ages().tolist()
         price_ppm = round(MILLION * fmean(recording.prices))
-        self._outlook: Outlook = outlook(recording.learned(), recording.pools, price_ppm)
+        self._outlook: SpotForecast = outlook(recording.learned(), recording.pools, price_ppm)
 
     def starts(self, every_ms: int) -> range:
         """Samples at which jobs begin, all of which can end before the recording does."""
@@ -121,12 +121,12 @@ class Trial:
 
     def _choose(self, rule: SpotChoice, job: _Run, sample: int) -> None:
         there = [it for it, up in enumerate(self._up) if up[sample]]
-        if job.place is Choice.SPOT and job.pool not in there:
-            job.place = Choice.WAIT
-        if job.place is not Choice.WAIT and job.ready_ms > job.now_ms:
+        if job.place is MarketChoice.SPOT and job.pool not in there:
+            job.place = MarketChoice.WAIT
+        if job.place is not MarketChoice.WAIT and job.ready_ms > job.now_ms:
             return
         pool = job.pool
-        if job.place is not Choice.SPOT:  # The one that has been there for longest.
+        if job.place is not MarketChoice.SPOT:  # The one that has been there for longest.
             pool = max(there, key=lambda it: self._ages[it][sample], default=-1)
         age_ms = self._ages[pool][sample] * self._of.gap_ms
         found = self._chooser.choose(rule, self._outlook, self._situation(job, bool(there), age_ms))
@@ -152,10 +152,10 @@ class Trial:
     def _pass(self, job: _Run) -> None:
         """Let the time until the next sample pass."""
         gap_ms = self._of.gap_ms
-        if job.place is Choice.WAIT:
+        if job.place is MarketChoice.WAIT:
             job.now_ms += gap_ms
             return
-        price = 1.0 if job.place is Choice.ON_DEMAND else self._of.prices[job.pool]
+        price = 1.0 if job.place is MarketChoice.ON_DEMAND else self._of.prices[job.pool]
         works_ms = min(float(gap_ms), max(0.0, job.now_ms + gap_ms - job.ready_ms))
         unused_ms = max(0.0, works_ms - job.left_ms)
         job.left_ms -= works_ms - unused_ms

@@ -25,7 +25,7 @@ _ROUNDS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class Replay:
     """The setup of a replay.
 
     Attributes:
@@ -48,7 +48,7 @@ class History:
         return f"{jobs} job{'' if jobs == 1 else 's'}{going}"
 
 
-def read_history(state: Path, catalog: Catalog | None = None) -> History:
+def read_history(state: Path, catalog: Catalog | None = None) -> Replay:
     """Read the past of a master.
 
     Args:
@@ -92,7 +92,7 @@ def read_history(state: Path, catalog: Catalog | None = None) -> History:
         date_of=_date,
     )
     omitted = left_out(restored, history.start_ms, latest(restored))
-    return History(setup, history, usd(charged), omitted)
+    return Replay(setup, history, usd(charged), omitted)
 
 
 def _date(now: Millis) -> str:

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from eva_lab.simulator.cluster.truth import Truth
 from eva_lab.simulator.results.lower_bound import reference_bound
 from eva_lab.simulator.results.market_bound import market_bound
-from eva_lab.simulator.results.metrics import Outcome, usd
+from eva_lab.simulator.results.metrics import SimulationOutcome, usd
 from eva_lab.simulator.run import Setup, Simulation
 from eva_lab.traces import (
     measured_interference,
@@ -86,7 +86,7 @@ class RunProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class PolicyRun:
     """A policy and its results.
 
     Attributes:
@@ -94,7 +94,7 @@ class Run:
     """
 
     policy: str
-    outcome: Outcome
+    outcome: SimulationOutcome
     wall_s: float
 
 
@@ -268,7 +268,7 @@ def prepared(chosen: Chosen, setup: Setup) -> Setup:
     )
 
 
-def run(name: str, setup: Setup, watch: Callable[[RunProgress], None] | None = None) -> Run:
+def run(name: str, setup: Setup, watch: Callable[[RunProgress], None] | None = None) -> PolicyRun:
     """Simulate.
 
     Args:
@@ -294,7 +294,7 @@ def run(name: str, setup: Setup, watch: Callable[[RunProgress], None] | None = N
     outcome = simulation.outcome()
     if watch is not None:
         watch(RunProgress(simulation.now_ms, total, total, outcome.cost_usd))
-    return Run(name, outcome, time.perf_counter() - start)
+    return PolicyRun(name, outcome, time.perf_counter() - start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +306,7 @@ class Comparison:
         bound_usd: The lower bound; `None` if it was not requested.
     """
 
-    runs: tuple[Run, ...]
+    runs: tuple[PolicyRun, ...]
     nopack_usd: float
     bound_usd: float | None
 
@@ -373,7 +373,7 @@ def _timed(
     rhythm: int | None,
     watch: Callable[[str, RunProgress], None],
     division: Division | None = None,
-) -> Run:
+) -> PolicyRun:
     own = prepared(chosen, setup)
     if rhythm is not None:
         own = replace(own, round_gap_s=rhythm or None)

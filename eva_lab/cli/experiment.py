@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from eva_lab.experiments.runs import Cell, Results, Run
-    from eva_lab.experiments.summary import Estimate, Row, Summary
-    from eva_lab.experiments.sweep import Crew
+    from eva_lab.experiments.summary import Row, SeedMean, Summary
+    from eva_lab.experiments.sweep import RunExecutor
 
 
 @click.command()
@@ -84,7 +84,7 @@ def experiment(
     from eva_lab.experiments.runs import Results, cells
     from eva_lab.experiments.schema import load_experiment
     from eva_lab.experiments.summary import summarise
-    from eva_lab.experiments.sweep import Crew, missing
+    from eva_lab.experiments.sweep import RunExecutor, missing
     from eva_lab.experiments.verdict import verdict
 
     plan = load_experiment(file, settings)
@@ -97,7 +97,7 @@ def experiment(
     try:
         failed = 0
         if not report_only:
-            crew = Crew(jobs, backend, dict(_pair(option) for option in options))
+            crew = RunExecutor(jobs, backend, dict(_pair(option) for option in options))
             failed = _sweep(todo, results, crew)
         summary = summarise(plan, wanted, results)
         _write(summary, folder)
@@ -146,11 +146,11 @@ def _announce(wanted: list[Cell], todo: list[Run]) -> None:
         click.echo(f"{run.digest[:12]}  {run.recipe.kind} seed {run.seed}  {run.title}")
 
 
-def _sweep(todo: list[Run], results: Results, crew: Crew) -> int:
+def _sweep(todo: list[Run], results: Results, crew: RunExecutor) -> int:
     """Carry out runs under a progress bar; returns how many failed."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from eva_lab.experiments.sweep import Progress as Done
+    from eva_lab.experiments.sweep import SweepProgress as Done
     from eva_lab.experiments.sweep import sweep
 
     columns = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -297,7 +297,7 @@ def _figure(row: Row, key: str, form: str, factor: float) -> str:
     return _estimate(row.figures[key], form, factor) if key in row.figures else "-"
 
 
-def _estimate(one: Estimate, form: str, factor: float) -> str:
+def _estimate(one: SeedMean, form: str, factor: float) -> str:
     """Format a mean with its interval; the form may begin with ``$`` and end with a unit."""
     sign, rest = ("$", form[1:]) if form.startswith("$") else ("", form)
     number, unit = (rest[:-1], rest[-1]) if rest[-1] in "%hs" else (rest, "")

@@ -22,8 +22,8 @@ from eva_master.model.trace import SpotUse
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from eva_lab.history import History
-    from eva_lab.runs import Chosen, Comparison, Division, Run, RunProgress
+    from eva_lab.history import Replay
+    from eva_lab.runs import Chosen, Comparison, Division, PolicyRun, RunProgress
     from eva_lab.simulator.results.metrics import DeadlineFigures, PartitionFigures, TenantFigures
     from eva_lab.simulator.run import Setup
 
@@ -261,7 +261,7 @@ def simulate(*, trace: Path | None, journal: Path | None, as_json: bool, **optio
 
 def _setup(
     trace: Path | None, journal: Path | None, options: Mapping[str, Any]
-) -> tuple[Setup, History | None]:
+) -> tuple[Setup, Replay | None]:
     """The setup of the simulation except for the policy, and the history that it replays."""
     from eva_lab.history import read_history
     from eva_lab.partitions import read_tenants
@@ -404,7 +404,7 @@ def _write(comparison: Comparison, folder: Path, chosen: str | None) -> None:
             write_rows(folder / run.policy.replace(":", "-"), name, rows, form)
 
 
-def _shape(run: Run, comparison: Comparison, history: History | None) -> dict[str, Any]:
+def _shape(run: PolicyRun, comparison: Comparison, history: Replay | None) -> dict[str, Any]:
     """The metrics of a policy for ``--json``."""
     planning = {f"planning_{name}": took for name, took in asdict(run.outcome.planning).items()}
     parts, due = run.outcome.partitions, run.outcome.deadlines
@@ -426,11 +426,11 @@ def _late(due: DeadlineFigures | None) -> str:
     return "-" if due is None else f"{due.missed}/{due.jobs}"
 
 
-def _history_shape(history: History) -> dict[str, Any]:
+def _history_shape(history: Replay) -> dict[str, Any]:
     return {"history_usd": history.cost_usd, "history_left_out": list(history.left_out)}
 
 
-_COLUMNS: Mapping[str, Callable[[Run, Comparison], str]] = {
+_COLUMNS: Mapping[str, Callable[[PolicyRun, Comparison], str]] = {
     "COST": lambda run, _: _usd(run.outcome.cost_usd),
     "OF ALONE": lambda run, all_: (
         f"{100 * run.outcome.cost_usd / all_.nopack_usd:.1f}%" if all_.nopack_usd else "-"
@@ -451,7 +451,7 @@ _COLUMNS: Mapping[str, Callable[[Run, Comparison], str]] = {
 }
 
 
-def _table(comparison: Comparison, history: History | None) -> RenderableType:
+def _table(comparison: Comparison, history: Replay | None) -> RenderableType:
     """A row per policy, and below them the references.
 
     COST is also shown as a share of that without packing (OF ALONE) and as a multiple of the lower
@@ -480,18 +480,18 @@ def _table(comparison: Comparison, history: History | None) -> RenderableType:
     return Group(*parts)
 
 
-def _tenants(run: Run) -> Iterator[tuple[str, TenantFigures]]:
+def _tenants(run: PolicyRun) -> Iterator[tuple[str, TenantFigures]]:
     return ((tenant.tenant, tenant) for tenant in run.outcome.tenants)
 
 
-def _partitions(run: Run) -> Iterator[tuple[str, PartitionFigures]]:
+def _partitions(run: PolicyRun) -> Iterator[tuple[str, PartitionFigures]]:
     return ((partition.partition, partition) for partition in run.outcome.partitions)
 
 
 def _groups(
     title: str,
-    runs: Sequence[Run],
-    groups: Callable[[Run], Iterator[tuple[str, TenantFigures | PartitionFigures]]],
+    runs: Sequence[PolicyRun],
+    groups: Callable[[PolicyRun], Iterator[tuple[str, TenantFigures | PartitionFigures]]],
 ) -> RenderableType:
     """A row per policy and tenant, or partition; what is idle is no tenant's."""
     right = ("JOBS", "COST", "JCT", "IDLE")

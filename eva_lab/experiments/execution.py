@@ -34,7 +34,7 @@ from eva_lab.simulator.cluster.truth import Truth
 from eva_lab.simulator.results.dags import WatchedDags
 from eva_lab.simulator.results.lower_bound import reference_bound
 from eva_lab.simulator.results.market_bound import market_bound
-from eva_lab.simulator.results.metrics import InstanceFigures, Outcome
+from eva_lab.simulator.results.metrics import InstanceFigures, SimulationOutcome
 from eva_lab.simulator.results.run_times import WatchedEstimates
 from eva_lab.simulator.run import Setup, Simulation
 from eva_lab.simulator.scenario.tenants import tenancy_of
@@ -207,7 +207,7 @@ def _simulated(run: Run, entry: PolicyEntry) -> Result:
 
 
 def _short_figures(
-    cluster: ClusterSection, entry: PolicyEntry, outcome: Outcome, trace: Trace
+    cluster: ClusterSection, entry: PolicyEntry, outcome: SimulationOutcome, trace: Trace
 ) -> dict[str, float]:
     figures = figures_of(outcome, trace, cluster)
     share = 0.0 if entry.short is None else replaced_share(_pair(entry, entry.short))
@@ -225,7 +225,7 @@ def _recurs(run: Run, trace: Trace) -> bool:
 
 
 def _learned_figures(
-    run: Run, watched: WatchedEstimates, dags: WatchedDags, outcome: Outcome, trace: Trace
+    run: Run, watched: WatchedEstimates, dags: WatchedDags, outcome: SimulationOutcome, trace: Trace
 ) -> dict[str, float]:
     mode, stated, record = Estimates(run.estimates), run.stated_durations, outcome.record
     figures = learned.figures_of(watched, record, trace, mode, stated=stated)
@@ -244,7 +244,7 @@ def _pair(entry: PolicyEntry, short: ShortSection) -> Pair:
     return Pair(front, short.options, entry.spec, entry.options, short.below)
 
 
-def _of_tenants(outcome: Outcome) -> dict[str, float]:
+def _of_tenants(outcome: SimulationOutcome) -> dict[str, float]:
     """Revenue of all tenants, and how unevenly it is spread; empty where none has a quota."""
     alphas = [tenant.alpha for tenant in outcome.tenants if tenant.alpha is not None]
     if not alphas:
@@ -253,13 +253,13 @@ def _of_tenants(outcome: Outcome) -> dict[str, float]:
     return {"revenue": revenue, "alpha_variance": pvariance(alphas)}
 
 
-def _of_deadlines(outcome: Outcome) -> dict[str, float]:
+def _of_deadlines(outcome: SimulationOutcome) -> dict[str, float]:
     """How many jobs missed theirs, and by how much at most; nothing where none has any."""
     due = outcome.deadlines
     return {} if due is None else {"missed": due.missed, "late_max_h": due.late_max_h}
 
 
-def _of_partitions(outcome: Outcome) -> dict[str, float]:
+def _of_partitions(outcome: SimulationOutcome) -> dict[str, float]:
     """The figures of each partition, as ``PARTITION/FIGURE``."""
     return {
         f"{partition.partition}/{name}": value

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from eva_lab.simulator.results.metrics import Outcome, Record
+from eva_lab.simulator.results.metrics import RunRecord, SimulationOutcome
 from eva_lab.simulator.results.short_tasks import short_tasks
 from eva_lab.simulator.scenario.fixed_cluster import FixedCluster
 from eva_master.adapters.text.quantities import Duration
@@ -131,7 +131,9 @@ def short_problem(short: ShortSection, cluster: ClusterSection | None) -> str:
     )
 
 
-def figures_of(outcome: Outcome, trace: Trace, cluster: ClusterSection) -> dict[str, float]:
+def figures_of(
+    outcome: SimulationOutcome, trace: Trace, cluster: ClusterSection
+) -> dict[str, float]:
     """The figures of short and long tasks, and of transient servers.
 
     Args:
@@ -191,7 +193,7 @@ def short_jobs(trace: Trace, cutoff_ms: int) -> frozenset[str]:
     return frozenset(job.id for job in trace.jobs if job.duration_ms < cutoff_ms)
 
 
-def curves_of(record: Record, trace: Trace, cutoff_ms: int) -> dict[str, Any]:
+def curves_of(record: RunRecord, trace: Trace, cutoff_ms: int) -> dict[str, Any]:
     """Waits of short tasks as quantiles, and what is up and held over time.
 
     Args:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from eva_lab.simulator.cluster.attempt_log import Occupancy
 from eva_lab.simulator.results.fleet_bound import fleet_bound
-from eva_lab.simulator.results.metrics import Outcome, Record
+from eva_lab.simulator.results.metrics import RunRecord, SimulationOutcome
 from eva_lab.simulator.scenario.fleet import Servers, fleet_nodes
 from eva_master.adapters.catalog.gpus import GPUS, parse_gpu
 from eva_master.model.fleet.nodes import OwnedNode
@@ -80,7 +80,7 @@ def awaited(trace: Trace, round_gap_ms: int) -> Trace:
 
 
 def fleet_figures(
-    outcome: Outcome,
+    outcome: SimulationOutcome,
     trace: Trace,
     fleet: Mapping[str, ServersSection],
     round_gap_ms: int | None = None,
@@ -117,13 +117,13 @@ def fleet_figures(
     return figures
 
 
-def _ends(record: Record) -> tuple[int, int]:
+def _ends(record: RunRecord) -> tuple[int, int]:
     """When the first job arrived, and when the last one ended."""
     jobs = record.jobs
     return min(job.submitted_ms for job in jobs), max(job.finished_ms for job in jobs)
 
 
-def _changed_rounds(record: Record, round_gap_ms: int) -> float:
+def _changed_rounds(record: RunRecord, round_gap_ms: int) -> float:
     """In which share of the rounds a task was started or stopped for another one.
 
     Rounds are equal parts of the time from the first arrival to the last end, whether a plan was
@@ -145,7 +145,7 @@ def _changed_rounds(record: Record, round_gap_ms: int) -> float:
     return len(changed) / max(rounds, 1)
 
 
-def _use(record: Record, trace: Trace, fleet: Mapping[str, ServersSection]) -> dict[str, float]:
+def _use(record: RunRecord, trace: Trace, fleet: Mapping[str, ServersSection]) -> dict[str, float]:
     """How far tasks held the GPUs from the first arrival to the last end."""
     all_gpus = sum(of.servers * of.gpus for of in fleet.values())
     first_ms, last_ms = _ends(record)
@@ -164,7 +164,7 @@ def _use(record: Record, trace: Trace, fleet: Mapping[str, ServersSection]) -> d
 
 
 def fleet_curves(
-    outcome: Outcome, trace: Trace, fleet: Mapping[str, ServersSection]
+    outcome: SimulationOutcome, trace: Trace, fleet: Mapping[str, ServersSection]
 ) -> dict[str, Any]:
     """How many GPUs of each type tasks hold over time, from the first arrival to the last end.
 
@@ -196,7 +196,7 @@ def fleet_curves(
 
 
 def _held(
-    record: Record, trace: Trace, fleet: Mapping[str, ServersSection]
+    record: RunRecord, trace: Trace, fleet: Mapping[str, ServersSection]
 ) -> Iterator[tuple[Occupancy, Family, int]]:
     """The time of each attempt on a server, of which type that is and how many GPUs it held."""
     families = {node.name: node.offering.type.family for node in nodes_of(fleet)}
@@ -207,7 +207,7 @@ def _held(
 
 
 def _demands(
-    record: Record, trace: Trace, families: Sequence[Family]
+    record: RunRecord, trace: Trace, families: Sequence[Family]
 ) -> Mapping[tuple[RunId, Family], int]:
     """How many GPUs each task run takes on each type that can have it."""
     of_trace = {job.id: job for job in trace.jobs}

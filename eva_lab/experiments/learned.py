@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from eva_lab.simulator.results.dags import WatchedDags, accuracy_of_dags, completion_ms
-from eva_lab.simulator.results.metrics import Record, quantile
+from eva_lab.simulator.results.metrics import RunRecord, quantile
 from eva_lab.simulator.results.run_times import WatchedEstimates, accuracy, sort_of, wide
 from eva_lab.simulator.scenario.submission import work_ms
 from eva_master.model.ids import MILLIS_PER_HOUR, RunId, job_of
@@ -16,7 +16,7 @@ from eva_master.model.trace import Trace, TraceJob
 
 
 def figures_of(
-    watched: WatchedEstimates, record: Record, trace: Trace, mode: Estimates, *, stated: bool
+    watched: WatchedEstimates, record: RunRecord, trace: Trace, mode: Estimates, *, stated: bool
 ) -> dict[str, float]:
     """The figures of estimates, and of completion times that the outcome of a run has not.
 
@@ -47,7 +47,7 @@ def figures_of(
 
 
 def figures_of_dags(
-    watched: WatchedDags, record: Record, trace: Trace, mode: Estimates, *, stated: bool
+    watched: WatchedDags, record: RunRecord, trace: Trace, mode: Estimates, *, stated: bool
 ) -> dict[str, float]:
     """The figures of whole DAGs; none if the trace has no DAGs of several stages.
 
@@ -85,7 +85,7 @@ def curves_of(watched: WatchedEstimates, trace: Trace) -> dict[str, Any]:
     }
 
 
-def _by_sort(record: Record, trace: Trace) -> dict[str, float]:
+def _by_sort(record: RunRecord, trace: Trace) -> dict[str, float]:
     """Mean completion times of thin and wide, small and large jobs."""
     sorts = {job.id: sort_of(job) for job in trace.jobs}
     times: dict[str, list[float]] = {}
@@ -107,7 +107,7 @@ def _whole_ms(job: TraceJob) -> float:
     return sum(work_ms(job, index) for index in range(len(job.tasks)))
 
 
-def _waited_ms(record: Record) -> int:
+def _waited_ms(record: RunRecord) -> int:
     """For how long all tasks together waited, from the arrival of a job to their first start."""
     arrivals = {job.id: job.submitted_ms for job in record.jobs}
     starts: dict[RunId, int] = {}

@@ -18,11 +18,11 @@ from eva_lab.experiments.fleet import FleetSection
 from eva_lab.experiments.packing import BOUND
 from eva_lab.experiments.schema import (
     CatalogSection,
+    ExperimentPlan,
     FaultsSection,
     InterferenceSection,
     MarketSection,
     PackingSection,
-    Plan,
     Point,
     PolicyEntry,
     Value,
@@ -194,7 +194,7 @@ def _policy(entry: PolicyEntry) -> Any:
     return entry.model_dump(mode="json", exclude=unsaid)
 
 
-def cells(plan: Plan) -> list[Cell]:
+def cells(plan: ExperimentPlan) -> list[Cell]:
     """All cells of an experiment.
 
     Raises:

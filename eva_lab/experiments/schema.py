@@ -251,7 +251,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ExperimentPlan:
     """An experiment and all of its points.
 
     Attributes:
@@ -263,7 +263,7 @@ class Plan:
     points: tuple[Point, ...]
 
 
-def load_experiment(path: Path, settings: Sequence[str] = ()) -> Plan:
+def load_experiment(path: Path, settings: Sequence[str] = ()) -> ExperimentPlan:
     """Read an experiment.
 
     Args:
@@ -291,7 +291,7 @@ def load_experiment(path: Path, settings: Sequence[str] = ()) -> Plan:
         *_vary_problems(experiment, document),
     ]:
         raise invalid(InvalidConfig, str(path), problems)
-    return Plan(experiment, tuple(_points(raw, experiment, document, path)))
+    return ExperimentPlan(experiment, tuple(_points(raw, experiment, document, path)))
 
 
 def _given(text: str) -> Any:

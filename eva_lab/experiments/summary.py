@@ -11,7 +11,7 @@ from typing import Any
 from scipy.stats import t as student  # type: ignore[import-untyped]
 
 from eva_lab.experiments.runs import Cell, Result, Results
-from eva_lab.experiments.schema import Plan, Value
+from eva_lab.experiments.schema import ExperimentPlan, Value
 
 _CONFIDENCE = 0.95
 REFERENCE = "reference"
@@ -28,7 +28,7 @@ Values = tuple[tuple[str, Value], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class SeedMean:
     """A mean over seeds.
 
     Attributes:
@@ -42,7 +42,7 @@ class Estimate:
     count: int
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> Estimate:
+    def of(cls, values: Sequence[float]) -> SeedMean:
         """Estimate the mean of at least one value, by Student's distribution."""
         if len(values) < 2:
             return cls(values[0], None, 1)
@@ -56,7 +56,7 @@ class Row:
     """One policy on one trace at one point.
 
     Attributes:
-        figures: Estimates by the names of `eva_lab.simulator.results.metrics.Outcome`, and
+        figures: Estimates by the names of the fields of `SimulationOutcome`, and
             ``cost_share`` and ``jct_share``, cost and mean completion time over those of the
             baseline on the same trace, and ``reference_share``, the cost over the reference bound;
             those of partitions as ``PARTITION/FIGURE``.
@@ -72,10 +72,10 @@ class Row:
     trace: str
     values: Values
     label: str
-    figures: Mapping[str, Estimate]
+    figures: Mapping[str, SeedMean]
     results: tuple[Result, ...] = field(repr=False, default=())
-    tenants: Mapping[str, Mapping[str, Estimate]] = field(default_factory=dict)
-    speed_ups: Mapping[str, Estimate] = field(default_factory=dict)
+    tenants: Mapping[str, Mapping[str, SeedMean]] = field(default_factory=dict)
+    speed_ups: Mapping[str, SeedMean] = field(default_factory=dict)
     pairs: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def shape(self) -> dict[str, Any]:
@@ -98,7 +98,7 @@ class Row:
         }
 
 
-def _shape(figures: Mapping[str, Estimate]) -> dict[str, Any]:
+def _shape(figures: Mapping[str, SeedMean]) -> dict[str, Any]:
     return {
         name: {"mean": estimate.mean, "half_width": estimate.half}
         for name, estimate in figures.items()
@@ -117,7 +117,7 @@ class Summary:
         versions: Versions of the code that made the results.
     """
 
-    plan: Plan
+    plan: ExperimentPlan
     rows: tuple[Row, ...]
     reference: Mapping[tuple[str, Values], float]
     reference_share: Mapping[tuple[str, Values], float]
@@ -144,13 +144,13 @@ class Summary:
 RowKey = tuple[str, Values, str]
 
 
-def better_by(plan: Plan) -> str:
+def better_by(plan: ExperimentPlan) -> str:
     """The figure of which less is better: the cost, and on a cluster that is paid for the JCT."""
     fixed = plan.experiment.cluster or plan.experiment.fleet
     return "cost_usd" if fixed is None else "jct_mean_h"
 
 
-def summarise(plan: Plan, cells: Sequence[Cell], results: Results) -> Summary:
+def summarise(plan: ExperimentPlan, cells: Sequence[Cell], results: Results) -> Summary:
     """Summarise the existing results of an experiment."""
     kept = {digest: results.find(digest) for digest in {cell.digest for cell in cells}}
     by_place: dict[RowKey, dict[int, Cell]] = {}
@@ -187,7 +187,7 @@ class _Known:
         self,
         cells: Mapping[RowKey, Mapping[int, Cell]],
         results: Mapping[str, Result | None],
-        plan: Plan,
+        plan: ExperimentPlan,
         rivals: Sequence[str],
     ) -> None:
         self._cells = cells
@@ -228,7 +228,7 @@ class _Known:
                 samples.setdefault(name, []).append(value)
         if not results:
             return None
-        estimates = {name: Estimate.of(values) for name, values in samples.items()}
+        estimates = {name: SeedMean.of(values) for name, values in samples.items()}
         speed_ups, pairs = self._speed_ups(place), self._pairs(place)
         return Row(*place, estimates, tuple(results), _tenants(results), speed_ups, pairs)
 
@@ -246,9 +246,9 @@ class _Known:
                 pairs[rival] = won, of
         return pairs
 
-    def _speed_ups(self, place: RowKey) -> dict[str, Estimate]:
+    def _speed_ups(self, place: RowKey) -> dict[str, SeedMean]:
         """How much longer jobs took under each other policy, where both were run."""
-        speed_ups: dict[str, Estimate] = {}
+        speed_ups: dict[str, SeedMean] = {}
         for rival in self._rivals:
             ratios = []
             for cell in self._distinct(place):
@@ -257,7 +257,7 @@ class _Known:
                 if own and other and rival != place[2]:
                     ratios.append(other / own)
             if ratios:
-                speed_ups[rival] = Estimate.of(ratios)
+                speed_ups[rival] = SeedMean.of(ratios)
         return speed_ups
 
     def _distinct(self, place: RowKey) -> list[Cell]:
@@ -270,7 +270,7 @@ class _Known:
         return None if result is None else result["figures"].get(key)
 
 
-def _tenants(results: Sequence[Result]) -> dict[str, dict[str, Estimate]]:
+def _tenants(results: Sequence[Result]) -> dict[str, dict[str, SeedMean]]:
     """The figures of each tenant, by name; each over the runs in which it had jobs."""
     samples: dict[str, dict[str, list[float]]] = {}
     for result in results:
@@ -281,6 +281,6 @@ def _tenants(results: Sequence[Result]) -> dict[str, dict[str, Estimate]]:
                 if tenant.get(name) is not None:
                     of.setdefault(name, []).append(tenant[name])
     return {
-        tenant: {name: Estimate.of(values) for name, values in of.items()}
+        tenant: {name: SeedMean.of(values) for name, values in of.items()}
         for tenant, of in sorted(samples.items())
     }

@@ -24,7 +24,7 @@ _LOOK_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Crew:
+class RunExecutor:
     """Where runs are carried out.
 
     Attributes:
@@ -39,7 +39,7 @@ class Crew:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class SweepProgress:
     """The progress of a sweep; `error` is that of the run that has just ended."""
 
     done: int
@@ -55,7 +55,7 @@ def missing(cells: Sequence[Cell], results: Results, *, fresh: bool = False) -> 
 
 
 def sweep(
-    runs: Sequence[Run], results: Results, crew: Crew, watch: Callable[[Progress], None]
+    runs: Sequence[Run], results: Results, crew: RunExecutor, watch: Callable[[SweepProgress], None]
 ) -> list[Result]:
     """Carry out runs and keep each result at once.
 
@@ -66,17 +66,17 @@ def sweep(
         InvalidConfig: There is no such backend.
     """
     failed = []
-    watch(Progress(0, len(runs)))
+    watch(SweepProgress(0, len(runs)))
     for done, result in enumerate(_carried_out(runs, crew), start=1):
         if "error" in result:
             failed.append(result)
         else:
             results.keep(result)
-        watch(Progress(done, len(runs), result.get("error", "")))
+        watch(SweepProgress(done, len(runs), result.get("error", "")))
     return failed
 
 
-def _carried_out(runs: Sequence[Run], crew: Crew) -> Iterator[Result]:
+def _carried_out(runs: Sequence[Run], crew: RunExecutor) -> Iterator[Result]:
     _register(crew.backend)
     options = dict(crew.options or {})
     if crew.backend == _LOCAL:

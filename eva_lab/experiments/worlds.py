@@ -10,13 +10,13 @@ from statistics import pvariance
 from eva_lab.runs import NO_PACKING, Chosen, named_policy, options_of, prepared
 from eva_lab.simulator.results import fairness
 from eva_lab.simulator.results.borrowing import borrowers
-from eva_lab.simulator.results.metrics import Outcome, TenantFigures
+from eva_lab.simulator.results.metrics import SimulationOutcome, TenantFigures
 from eva_lab.simulator.results.revenue import values_of
 from eva_lab.simulator.results.revenue_bound import revenue_bound
 from eva_lab.simulator.run import Setup, Simulation
 from eva_lab.simulator.scenario.tenants import tenancy_of
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR
-from eva_master.model.planning.tenancy import NOTHING_YET, Standing
+from eva_master.model.planning.tenancy import NOTHING_YET, TenantBenefit
 from eva_master.model.trace import Trace, TraceTenant
 
 _TWIN = "astraea"
@@ -83,7 +83,7 @@ def _of_network(trace: Trace, policy: str) -> dict[str, object]:
 
 
 def world_figures(
-    outcome: Outcome, trace: Trace, simulation: Simulation, round_s: int | None
+    outcome: SimulationOutcome, trace: Trace, simulation: Simulation, round_s: int | None
 ) -> dict[str, float]:
     """The figures of a run of a world.
 
@@ -114,7 +114,10 @@ def world_figures(
 
 
 def world_tenants(
-    outcome: Outcome, trace: Trace, standings: Mapping[str, Standing], round_s: int | None
+    outcome: SimulationOutcome,
+    trace: Trace,
+    standings: Mapping[str, TenantBenefit],
+    round_s: int | None,
 ) -> tuple[TenantFigures, ...]:
     """The figures of each tenant of a world, their money as `world_figures` has it."""
     accounts = money_of(outcome, trace, standings, round_s)
@@ -132,7 +135,10 @@ def world_tenants(
 
 
 def money_of(
-    outcome: Outcome, trace: Trace, standings: Mapping[str, Standing], round_s: int | None
+    outcome: SimulationOutcome,
+    trace: Trace,
+    standings: Mapping[str, TenantBenefit],
+    round_s: int | None,
 ) -> dict[str, Money]:
     """The revenue of each tenant of a world; one without jobs may have earned."""
     values, alone = _by_tenant(outcome, trace), alone_of(trace, round_s)
@@ -194,7 +200,7 @@ def alone_of(trace: Trace, round_s: int | None) -> Mapping[str, float]:
     return worths
 
 
-def _by_tenant(outcome: Outcome, trace: Trace) -> dict[str, float]:
+def _by_tenant(outcome: SimulationOutcome, trace: Trace) -> dict[str, float]:
     values = values_of(outcome.record.jobs, trace)
     dollars: dict[str, float] = {}
     for job in trace.jobs:

@@ -18,7 +18,7 @@ _SHOWN_TYPES = 7
 _OTHER = "other types"
 
 
-def told(summary: Summary) -> list[Picture]:
+def curve_pictures(summary: Summary) -> list[Picture]:
     """Figures of the first trace and point, with its first seed."""
     if summary.plan.experiment.packing is not None:
         return []

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from eva_lab.experiments.summary import Estimate, Row, Summary, Values
+from eva_lab.experiments.summary import Row, SeedMean, Summary, Values
 from eva_lab.reports.style import (
     LINES,
     MARKERS,
@@ -279,7 +279,7 @@ def _bars(axes: Axes, summary: Summary, by_group: dict[Group, list[Row]], measur
 
 
 def _bar(
-    axes: Axes, at: float, one: Estimate, factor: float, width: float, *, number: int, label: str
+    axes: Axes, at: float, one: SeedMean, factor: float, width: float, *, number: int, label: str
 ) -> None:
     """Draw a bar with its interval."""
     height, half = one.mean * factor, (one.half or 0) * factor

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 
-from eva_lab.experiments.summary import Estimate, Row, Summary
+from eva_lab.experiments.summary import Row, SeedMean, Summary
 from eva_lab.experiments.verdict import verdict
-from eva_lab.reports.curves import told
+from eva_lab.reports.curves import curve_pictures
 from eva_lab.reports.figures import measured
 from eva_lab.reports.style import Picture, styled
 
@@ -127,7 +127,7 @@ def write_report(summary: Summary, folder: Path) -> Path:
     figures = folder / "figures"
     figures.mkdir(parents=True, exist_ok=True)
     with styled():
-        pictures = [*measured(summary), *told(summary)]
+        pictures = [*measured(summary), *curve_pictures(summary)]
         for picture in pictures:
             picture.figure.savefig(figures / f"{picture.name}.png", dpi=150)
         page = _page(summary, pictures)
@@ -331,7 +331,7 @@ def _cell(row: Row, key: str, form: str, factor: float, attribute: str = "") -> 
     return f"<td{attribute}>{text}</td>"
 
 
-def _number(one: Estimate, form: str, factor: float) -> Iterator[str]:
+def _number(one: SeedMean, form: str, factor: float) -> Iterator[str]:
     yield f"{one.mean * factor:{form}}"
     if one.half is not None:
         yield f' <span class="ci">± {one.half * factor:{form}}</span>'

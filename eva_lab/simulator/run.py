@@ -9,18 +9,18 @@ from functools import partial
 
 from eva_lab.simulator.cluster.attempt_log import RunMetrics
 from eva_lab.simulator.cluster.clock import VirtualInbox
-from eva_lab.simulator.cluster.cloud import Machine
+from eva_lab.simulator.cluster.cloud import SimulatedInstance
 from eva_lab.simulator.cluster.delays import Accounting
 from eva_lab.simulator.cluster.report_schedule import ReportSchedule
 from eva_lab.simulator.cluster.supply.fault_injector import FaultInjector, Faults
-from eva_lab.simulator.cluster.supply.spot_market import SpotMarket
+from eva_lab.simulator.cluster.supply.spot_market import SimulatedSpotMarket
 from eva_lab.simulator.cluster.truth import UNDISTURBED, Truth
 from eva_lab.simulator.cluster.work import Work
 from eva_lab.simulator.results.metrics import (
     Counts,
-    Outcome,
     Planning,
-    Record,
+    RunRecord,
+    SimulationOutcome,
     by_partition,
     by_tenant,
     charge,
@@ -54,7 +54,7 @@ from eva_master.model.planning.quotas import NO_TENANCY, Tenancy
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.spot_choice import SpotChoice
 from eva_master.model.planning.suspension import Preemption
-from eva_master.model.planning.tenancy import Standing
+from eva_master.model.planning.tenancy import TenantBenefit
 from eva_master.model.records import Job
 from eva_master.model.trace import Trace, TraceJob, misplaced
 from eva_master.ports import Planned, Policy
@@ -138,7 +138,7 @@ class Setup:
         return (*self.catalog, *offerings(self.nodes))
 
 
-def simulate(setup: Setup) -> Outcome:
+def simulate(setup: Setup) -> SimulationOutcome:
     """Simulate a trace to its end.
 
     Raises:
@@ -264,9 +264,9 @@ class Simulation:
             cloud=self.cluster.cloud,
             workers=self.cluster.workers,
         )
-        self.market: SpotMarket | None = None
+        self.market: SimulatedSpotMarket | None = None
         if setup.market is not None:
-            self.market = SpotMarket(
+            self.market = SimulatedSpotMarket(
                 setup.market,
                 setup.catalog,
                 timeline=self.cluster.timeline,
@@ -283,7 +283,7 @@ class Simulation:
         )
         self._arrive()
 
-    def run(self) -> Outcome:
+    def run(self) -> SimulationOutcome:
         """Run the simulation to its end; see `simulate`."""
         while self.step():
             pass
@@ -340,17 +340,17 @@ class Simulation:
         state = self.cluster.state
         return any(not state.instances[name].owned for name in state.live)
 
-    def _machines(self) -> dict[InstanceId, Machine]:
+    def _machines(self) -> dict[InstanceId, SimulatedInstance]:
         """All machines that were billed, and the nodes for all of the time."""
         now, start = self.cluster.timeline.now(), self._script.start_ms
         nodes = {
-            node.name: Machine(node.name, node.offering, start, gone_ms=now)
+            node.name: SimulatedInstance(node.name, node.offering, start, gone_ms=now)
             for node in self._setup.nodes
         }
         return {**nodes, **self.cluster.cloud.bill()}
 
     @property
-    def standings(self) -> Mapping[str, Standing]:
+    def standings(self) -> Mapping[str, TenantBenefit]:
         """The standing of each tenant with a quota so far, by name."""
         views = tenants.views(self.cluster.state, self._setup.tenancy, self._setup.offered)
         return {view.name: view.standing for view in views}
@@ -449,7 +449,7 @@ class Simulation:
         tasks = range(1 if job.is_gang else len(job.spec.tasks))
         return sum(self._script.alone_ms((job.command, index)) for index in tasks)
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> SimulationOutcome:
         """The metrics of a run that is over."""
         cluster, state, run_metrics = self.cluster, self.cluster.state, self._run_metrics
         machines = self._machines()
@@ -472,9 +472,9 @@ class Simulation:
             end_ms=max((machine.gone_ms or 0 for machine in machines.values()), default=0)
             - self._script.start_ms,
         )
-        record = Record()
+        record = RunRecord()
         if self._setup.keep_record:
-            record = Record(
+            record = RunRecord(
                 tuple(self._rounds.kept),
                 tuple(run_metrics.occupancies or ()),
                 tuple(jobs),

@@ -8,8 +8,8 @@ from functools import partial
 from eva_lab.simulator.cluster.attempt_log import AttemptLog, History
 from eva_lab.simulator.cluster.checkpoints import SimulatedCheckpoints
 from eva_lab.simulator.cluster.clock import Timeline, VirtualInbox
-from eva_lab.simulator.cluster.cloud import Machine as CloudMachine
 from eva_lab.simulator.cluster.cloud import SimulatedCloud
+from eva_lab.simulator.cluster.cloud import SimulatedInstance as CloudMachine
 from eva_lab.simulator.cluster.delays import Delays, Durations
 from eva_lab.simulator.cluster.journal import MemoryJournal
 from eva_lab.simulator.cluster.report_schedule import Periodic, Reports

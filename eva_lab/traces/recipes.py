@@ -257,7 +257,7 @@ class WorkloadsRecipe(BaseRecipe):
         return slowed(Trace(f"workloads-{seed}", tuple(jobs)), self.delay_factor)
 
 
-class Bootstrap(BaseModel):
+class Resampling(BaseModel):
     """How a longer trace is made of stretches of others."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -280,7 +280,7 @@ class HawkRecipe(BaseRecipe):
     load: Annotated[float, Field(gt=0, le=1_000, allow_inf_nan=False)] = Field(
         default=1.0, description="times as many jobs in the same time"
     )
-    bootstrap: Bootstrap | None = Field(
+    bootstrap: Resampling | None = Field(
         default=None, description="a longer trace of stretches of these"
     )
 

@@ -15,7 +15,7 @@ from pydantic import (
 )
 from pydantic_settings import SettingsConfigDict
 
-from eva_master.adapters.resolving.inputs import DEFAULT_ROOTS, Place
+from eva_master.adapters.resolving.inputs import DEFAULT_ROOTS, InputPlace
 from eva_master.adapters.text.quantities import Duration, Share, parse_duration, write_duration
 from eva_master.app.nodes.settings import NodeSections
 from eva_master.app.sections.base import Most, OnePolicySection, PolicySection, Section
@@ -82,7 +82,7 @@ def _parse_ports(text: object) -> tuple[int, int]:
 
 def _check_root(url: str) -> str:
     try:
-        place = Place.of(url)
+        place = InputPlace.of(url)
     except ValueError as error:
         raise refusal(
             f"{url!r} is no place for inputs: {error}", "write s3://BUCKET/PREFIX or file:///DIR"

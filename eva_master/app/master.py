@@ -39,7 +39,7 @@ from eva_master.adapters.planner.process import ProcessPlanner
 from eva_master.adapters.resolving.inputs import InputRoots
 from eva_master.adapters.rpc.nodes.service import NodesService
 from eva_master.adapters.rpc.server.access import AccessInterceptor
-from eva_master.adapters.rpc.server.admission.pacing import Pacing, Share
+from eva_master.adapters.rpc.server.admission.pacing import Pacing, UserLimits
 from eva_master.adapters.rpc.server.cluster import About, ClusterService
 from eva_master.adapters.rpc.server.jobs import JobsService
 from eva_master.adapters.rpc.server.ports import MasterServer, Ports, allow_most_files
@@ -254,7 +254,7 @@ class Master:
             json.dumps(shown_settings(config)),
         )
         archive, limits = SqlArchive(self._journal.engine), config.limits
-        pacing = Pacing(Share(limits.calls_per_second, limits.streams, limits.watches_of_all))
+        pacing = Pacing(UserLimits(limits.calls_per_second, limits.streams, limits.watches_of_all))
         self._gateway.planning = self._planner.slow
         return MasterServer(
             jobs=JobsService(

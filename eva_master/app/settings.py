@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import create_model
 
-from eva_master.adapters.resolving.inputs import InputRoots, Place
+from eva_master.adapters.resolving.inputs import InputPlace, InputRoots
 from eva_master.adapters.text.yamlfile import Document
 from eva_master.app.clouds import cloud_of, clouds
 from eva_master.app.config import (
@@ -125,7 +125,7 @@ def _input_problems(config: MasterConfig, document: Document) -> list[Problem]:
     store = InputRoots(config.input_roots, config.objects_url).store_place
     problems = []
     for number, url in enumerate(config.input_roots):
-        root = Place.of(url)
+        root = InputPlace.of(url)
         if root.scheme == "file":
             root = _place(Path("/", *root.names))
         if (root.covers(ours) or ours.covers(root)) and not (store and store.covers(root)):
@@ -170,5 +170,5 @@ def _partition_problems(
     return problems
 
 
-def _place(path: Path) -> Place:
-    return Place("file", "", path.resolve().parts[1:])
+def _place(path: Path) -> InputPlace:
+    return InputPlace("file", "", path.resolve().parts[1:])

@@ -152,13 +152,13 @@ class Context(Turn):
                 self.retarget(run, None)
                 continue
             self.retarget(run, stays)
-            unsettled += [(comer, stays) for comer in self.unwelcome(stays)]
+            unsettled += [(comer, stays) for comer in self.must_turn_back(stays)]
 
-    def unwelcome(self, place: InstanceId) -> list[TaskRun]:
+    def must_turn_back(self, place: InstanceId) -> list[TaskRun]:
         """Task runs headed for an instance without room for them, or with a job to be alone."""
-        return self._without_room(place) + self._in_bad_company(place)
+        return self._without_room(place) + self._breaks_isolation(place)
 
-    def _in_bad_company(self, place: InstanceId) -> list[TaskRun]:
+    def _breaks_isolation(self, place: InstanceId) -> list[TaskRun]:
         """Task runs on the move that would join others though one of the jobs is to be alone.
 
         A waiting task run has to start somewhere, even beside others.

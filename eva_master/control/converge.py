@@ -73,7 +73,7 @@ def converge_job(context: Context, job_id: JobId, members: Collection[RunId] | N
     if job is None or job.state in TERMINAL_JOB:
         return
     _check_duration(context, job)
-    market_choice.follow(context, context.state.jobs[job_id])
+    market_choice.choose_market(context, context.state.jobs[job_id])
     job = context.state.jobs[job_id]
     if job.state is JobState.ENDING:
         _end(context, job)
@@ -108,7 +108,7 @@ def converge_run(context: Context, run_id: RunId) -> None:
         _close(context, job)
         return
     if run.state is RunState.WAITING:
-        market_choice.follow(context, job)
+        market_choice.choose_market(context, job)
         job = context.state.jobs[run.job]
     _converge_task(context, job, run, known=True)
     _follow_array(context, context.state.jobs[run.job])
@@ -254,7 +254,7 @@ def _converge_group(
         group: The task runs.
         joining: New members that wait at their targets for these to stop, and start with them.
     """
-    group = _punctual(context, group)
+    group = _stop_overdue_starts(context, group)
     active = [run for run in group if run.state in _ACTIVE]
     if any(run.state is RunState.WAITING for run in group):
         # A gang restarts whole from one checkpoint.
@@ -282,7 +282,7 @@ def _converge_group(
         _say(context, context.state.runs[run.id])
 
 
-def _punctual(context: Context, group: list[TaskRun]) -> list[TaskRun]:
+def _stop_overdue_starts(context: Context, group: list[TaskRun]) -> list[TaskRun]:
     """Stop starts that take too long; return the task runs as they are then.
 
     Starts are checked at least with each resync.

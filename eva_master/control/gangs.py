@@ -21,7 +21,7 @@ NOTHING_IN_COMMON = "its members have no checkpoint in common, so it started ove
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class MemberOrigin:
     """Checkpoint that one member of an attempt begins from.
 
     Attributes:
@@ -44,7 +44,7 @@ def common_generation(stored: Mapping[RunId, Collection[int]]) -> int:
 
 def origins(
     members: Sequence[RunId], stored: Mapping[RunId, Collection[int]], generation: int
-) -> dict[RunId, Origin]:
+) -> dict[RunId, MemberOrigin]:
     """Checkpoint of each member, so that all of them begin from one generation.
 
     Args:
@@ -59,9 +59,10 @@ def origins(
     """
     owners = [member for member in (*members, *stored) if generation in stored.get(member, ())]
     if generation == 0 or not owners:
-        return dict.fromkeys(members, Origin(0))
+        return dict.fromkeys(members, MemberOrigin(0))
     return {
-        member: Origin(generation, None if member in owners else owners[0]) for member in members
+        member: MemberOrigin(generation, None if member in owners else owners[0])
+        for member in members
     }
 
 
@@ -139,7 +140,7 @@ def _origins(job: Job) -> tuple[RunId, ...]:
 
 def begin(
     context: Context, job: Job, members: Sequence[RunId], stored: Mapping[RunId, tuple[int, ...]]
-) -> dict[RunId, Origin]:
+) -> dict[RunId, MemberOrigin]:
     """Origin of each member of the attempt, see `origins`.
 
     A job that repeats an ended one begins from that one's checkpoint while it has none.
@@ -154,7 +155,7 @@ def begin(
         if generation := common_generation(earlier):
             owners = [name for name, those in earlier.items() if generation in those]
             return {
-                member: Origin(generation, own if own in owners else owners[0])
+                member: MemberOrigin(generation, own if own in owners else owners[0])
                 for member in members
                 for own in [RunId(f"{origin.job}{member.removeprefix(job.id)}")]
             }

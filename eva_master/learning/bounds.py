@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
-from eva_master.learning.estimate import Estimate
+from eva_master.learning.estimate import MeasuredEstimate
 
 ENTRIES_KEPT = 4_096
 """Entries of one kind. Labels are the users', who may use a new one for every job."""
@@ -13,7 +13,9 @@ ENTRIES_KEPT = 4_096
 K = TypeVar("K")
 
 
-def bounded(entries: Mapping[K, Estimate], limit: int = ENTRIES_KEPT) -> Mapping[K, Estimate]:
+def bounded(
+    entries: Mapping[K, MeasuredEstimate], limit: int = ENTRIES_KEPT
+) -> Mapping[K, MeasuredEstimate]:
     """The entries without the one measured longest ago, if there are more than the limit.
 
     Callers add one entry at a time, so removing one is enough.
@@ -23,7 +25,7 @@ def bounded(entries: Mapping[K, Estimate], limit: int = ENTRIES_KEPT) -> Mapping
     return without_oldest(entries)
 
 
-def without_oldest(entries: Mapping[K, Estimate]) -> Mapping[K, Estimate]:
+def without_oldest(entries: Mapping[K, MeasuredEstimate]) -> Mapping[K, MeasuredEstimate]:
     """Entries without the one that was measured longest ago; there is at least one."""
     oldest = min(entries, key=lambda key: (entries[key].at_ms, str(key)))
     return {key: estimate for key, estimate in entries.items() if key != oldest}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from eva_master.learning.bounds import bounded
-from eva_master.learning.estimate import Estimate, taken
+from eva_master.learning.estimate import MeasuredEstimate, taken
 from eva_master.model.ids import Millis
 from eva_master.model.planning.plan import Json
 
@@ -41,7 +41,7 @@ OF_TYPES = frozenset({Delay.ACQUISITION, Delay.SETUP})
 
 
 @dataclass(frozen=True, slots=True)
-class Delays:
+class DelayTable:
     """Measured delays, as estimates and recent maxima.
 
     Attributes:
@@ -49,7 +49,7 @@ class Delays:
         slow: The recent maxima in milliseconds, by the same keys.
     """
 
-    known: Mapping[tuple[Delay, str], Estimate] = field(default_factory=dict)
+    known: Mapping[tuple[Delay, str], MeasuredEstimate] = field(default_factory=dict)
     slow: Mapping[tuple[Delay, str], int] = field(default_factory=dict)
 
     def lookup(self, kind: Delay, name: str, *, hint: int | None, default: int) -> int:
@@ -76,7 +76,7 @@ class Delays:
         slow = two_digits(self.slow.get((kind, name), 0))
         return max(expected, min(slow, _AT_MOST_TIMES * expected))
 
-    def observe(self, kind: Delay, name: str, delay_ms: int, at: Millis) -> Delays:
+    def observe(self, kind: Delay, name: str, delay_ms: int, at: Millis) -> DelayTable:
         """Take in a measurement.
 
         Args:
@@ -91,7 +91,7 @@ class Delays:
         slow = max(delay_ms, slow - max(0, slow - estimate.value) // _FADES)
         estimates = bounded({**self.known, key: estimate})
         every = {**self.slow, key: slow}
-        return Delays(estimates, {entry: every.get(entry, 0) for entry in estimates})
+        return DelayTable(estimates, {entry: every.get(entry, 0) for entry in estimates})
 
     def relied_on(self, kind: Delay, name: str) -> tuple[int, bool] | None:
         """The part of the estimate that a look-up depends on: equal values give equal look-ups."""
@@ -105,11 +105,11 @@ class Delays:
         estimate = self.known.get((kind, name))
         return None if estimate is None else two_digits(estimate.value)
 
-    def restricted(self, known: Mapping[tuple[Delay, str], Estimate]) -> Delays:
+    def restricted(self, known: Mapping[tuple[Delay, str], MeasuredEstimate]) -> DelayTable:
         """Delays with some of the entries alone."""
-        return Delays(known, {key: self.slow.get(key, 0) for key in known})
+        return DelayTable(known, {key: self.slow.get(key, 0) for key in known})
 
-    def parted(self, kinds: Collection[Delay]) -> tuple[Delays, Delays]:
+    def parted(self, kinds: Collection[Delay]) -> tuple[DelayTable, DelayTable]:
         """The delays of some kinds, and all others."""
         chosen = {key: estimate for key, estimate in self.known.items() if key[0] in kinds}
         others = {key: estimate for key, estimate in self.known.items() if key[0] not in kinds}
@@ -129,7 +129,7 @@ class Delays:
         ]
 
     @staticmethod
-    def from_json(data: Json) -> Delays:
+    def from_json(data: Json) -> DelayTable:
         """Read what `to_json` wrote.
 
         Raises:
@@ -137,18 +137,18 @@ class Delays:
         """
         if not isinstance(data, list):
             raise ValueError("learned delays are a list")
-        estimates: dict[tuple[Delay, str], Estimate] = {}
+        estimates: dict[tuple[Delay, str], MeasuredEstimate] = {}
         slow: dict[tuple[Delay, str], int] = {}
         for row in data:
             match row:
                 case [str(kind), str(name), list(estimate), *rest]:
                     key = Delay(kind), name
-                    estimates[key] = Estimate.from_json(estimate)
+                    estimates[key] = MeasuredEstimate.from_json(estimate)
                     # Journals of earlier releases have none.
                     slow[key] = rest[0] if rest and isinstance(rest[0], int) else 0
                 case _:
                     raise ValueError(f"not a learned delay: {row!r}")
-        return Delays(estimates, slow)
+        return DelayTable(estimates, slow)
 
 
 def two_digits(value: int) -> int:

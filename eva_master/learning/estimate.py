@@ -17,7 +17,7 @@ _DOUBTS_TO_REPLACE = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class MeasuredEstimate:
     """An estimate of one integer from its measurements.
 
     Attributes:
@@ -32,7 +32,7 @@ class Estimate:
     samples: int = 1
     doubted: tuple[int, ...] = ()
 
-    def taking(self, sample: int, at: Millis, slack: int = 0) -> Estimate:
+    def taking(self, sample: int, at: Millis, slack: int = 0) -> MeasuredEstimate:
         """The estimate after one more measurement.
 
         The first eight are averaged, later ones count an eighth. A measurement that is far off is
@@ -47,10 +47,12 @@ class Estimate:
             doubted = (*self.doubted, sample)
             if len(doubted) < _DOUBTS_TO_REPLACE:
                 return replace(self, doubted=doubted)
-            return Estimate(sorted(doubted)[_DOUBTS_TO_REPLACE // 2], at, _DOUBTS_TO_REPLACE)
+            return MeasuredEstimate(
+                sorted(doubted)[_DOUBTS_TO_REPLACE // 2], at, _DOUBTS_TO_REPLACE
+            )
         weight = min(self.samples + 1, _MEASUREMENTS_AVERAGED)
         value = (self.value * (weight - 1) + sample + weight // 2) // weight
-        return Estimate(value, at, self.samples + 1)
+        return MeasuredEstimate(value, at, self.samples + 1)
 
     def _far(self, sample: int, slack: int) -> bool:
         low, high = sorted((sample, self.value))
@@ -61,7 +63,7 @@ class Estimate:
         return [self.value, self.at_ms, self.samples, list(self.doubted)]
 
     @staticmethod
-    def from_json(data: Json) -> Estimate:
+    def from_json(data: Json) -> MeasuredEstimate:
         """Read what `to_json` wrote.
 
         Raises:
@@ -71,13 +73,15 @@ class Estimate:
             case [int(value), int(at), int(samples), list(doubted)] if all(
                 isinstance(sample, int) for sample in doubted
             ):
-                return Estimate(
+                return MeasuredEstimate(
                     value, Millis(at), samples, tuple(int(str(sample)) for sample in doubted)
                 )
             case _:
                 raise ValueError(f"not an estimate: {data!r}")
 
 
-def taken(known: Estimate | None, sample: int, at: Millis, slack: int = 0) -> Estimate:
-    """The estimate after a measurement, be it the first; see `Estimate.taking`."""
-    return Estimate(sample, at) if known is None else known.taking(sample, at, slack)
+def taken(
+    known: MeasuredEstimate | None, sample: int, at: Millis, slack: int = 0
+) -> MeasuredEstimate:
+    """The estimate after a measurement, be it the first; see `MeasuredEstimate.taking`."""
+    return MeasuredEstimate(sample, at) if known is None else known.taking(sample, at, slack)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from eva_master.learning.colocation import table_from_json
-from eva_master.learning.delays import OF_TYPES, Delays
-from eva_master.learning.estimate import Estimate
+from eva_master.learning.delays import OF_TYPES, DelayTable
+from eva_master.learning.estimate import MeasuredEstimate
 from eva_master.learning.run_times.dags import DagTimes
 from eva_master.learning.runtimes import RunTimes
 from eva_master.learning.standalone import StandaloneTable
@@ -38,7 +38,7 @@ class Knowledge:
     """
 
     voices: Mapping[Voice, Lessons] = field(default_factory=dict)
-    delays: Delays = field(default_factory=Delays)
+    delays: DelayTable = field(default_factory=DelayTable)
     run_times: RunTimes = field(default_factory=RunTimes)
     dags: DagTimes = field(default_factory=DagTimes)
 
@@ -92,7 +92,7 @@ class Knowledge:
             return Knowledge({OTHERS: _first_version(data)})
         if version not in (*_POOLED, _VERSION):
             raise ValueError(f"what was learned is of version {version}, not {_VERSION}")
-        delays = Delays.from_json(data.get("delays"))
+        delays = DelayTable.from_json(data.get("delays"))
         of_types, of_workloads = delays.parted(OF_TYPES)
         if version in _POOLED:
             tables = {name: data.get(name) for name in ("colocation", "standalone")}
@@ -113,7 +113,7 @@ def _first_version(data: Mapping[str, Json]) -> Lessons:
     table = table_from_json(data.get("throughput"))
     return Lessons(
         throughput=table,
-        evidence={entry: Estimate(ppm, Millis(0)) for entry, ppm in table.observed},
+        evidence={entry: MeasuredEstimate(ppm, Millis(0)) for entry, ppm in table.observed},
         standalone=StandaloneTable.from_json(data.get("standalone")),
     )
 

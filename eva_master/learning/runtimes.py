@@ -311,7 +311,7 @@ class OwnerTimes:
         del spreads[next(iter(spreads))]
         return replace(self, spreads=spreads)
 
-    def told(self, workload: Workload, stated_ms: int, took_ms: int) -> OwnerTimes:
+    def record(self, workload: Workload, stated_ms: int, took_ms: int) -> OwnerTimes:
         """Record a task that has finished and whose run time was stated."""
         before = self.doubted.get(workload)
         if not contradicts(stated_ms, took_ms):
@@ -380,10 +380,10 @@ class RunTimes:
         """
         return self._with(owner, self.of(owner).plus(traits, finished, at, kept))
 
-    def told(self, owner: str, workload: Workload, stated_ms: int, took_ms: int) -> RunTimes:
+    def record(self, owner: str, workload: Workload, stated_ms: int, took_ms: int) -> RunTimes:
         """Record a finished task whose job states a run time."""
         before = self.of(owner)
-        after = before.told(workload, stated_ms, took_ms)
+        after = before.record(workload, stated_ms, took_ms)
         return self if after is before else self._with(owner, after)
 
     def _with(self, owner: str, known: OwnerTimes) -> RunTimes:

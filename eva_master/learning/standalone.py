@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from eva_master.learning.bounds import bounded
-from eva_master.learning.estimate import Estimate, taken
+from eva_master.learning.estimate import MeasuredEstimate, taken
 from eva_master.model.ids import MILLION, Family, Millis, Workload
 from eva_master.model.planning.plan import Json
 from eva_master.model.planning.snapshot import StandaloneRates
@@ -29,7 +29,7 @@ class StandaloneTable:
         known: The rates that policies use.
     """
 
-    rates: Mapping[Key, Estimate] = field(default_factory=dict)
+    rates: Mapping[Key, MeasuredEstimate] = field(default_factory=dict)
     known: StandaloneRates = field(default_factory=StandaloneRates)
 
     def lookup(self, workload: Workload, family: Family) -> float | None:
@@ -64,9 +64,9 @@ class StandaloneTable:
         """Record that a task ran for long and reported no iteration; known rates stand."""
         if (workload, family) in self.rates:
             return self
-        return self._with((workload, family), Estimate(0, at))
+        return self._with((workload, family), MeasuredEstimate(0, at))
 
-    def _with(self, entry: Key, estimate: Estimate) -> StandaloneTable:
+    def _with(self, entry: Key, estimate: MeasuredEstimate) -> StandaloneTable:
         rates = bounded({**self.rates, entry: estimate})
         used_rates = dict(self.known.measured)
         used = used_rates.get(entry)
@@ -76,7 +76,7 @@ class StandaloneTable:
         kept = sorted((key, rate) for key, rate in used_rates.items() if key in rates)
         return StandaloneTable(rates, StandaloneRates(tuple(kept)))
 
-    def restricted(self, rates: Mapping[Key, Estimate]) -> StandaloneTable:
+    def restricted(self, rates: Mapping[Key, MeasuredEstimate]) -> StandaloneTable:
         """The table with some of its entries alone."""
         kept = tuple(row for row in self.known.measured if row[0] in rates)
         return StandaloneTable(rates, StandaloneRates(kept))
@@ -106,17 +106,17 @@ class StandaloneTable:
         """
         if not isinstance(data, list):
             raise ValueError("a table of standalone throughput is a list")
-        rates: dict[Key, Estimate] = {}
+        rates: dict[Key, MeasuredEstimate] = {}
         used: dict[Key, int] = {}
         for row in data:
             match row:
                 case [str(workload), str(family), int(rate)]:
-                    estimate, used_rate = Estimate(rate, Millis(0)), _rounded(rate)
+                    estimate, used_rate = MeasuredEstimate(rate, Millis(0)), _rounded(rate)
                 case [str(workload), str(family), list(written)]:
-                    estimate = Estimate.from_json(written)
+                    estimate = MeasuredEstimate.from_json(written)
                     used_rate = _rounded(estimate.value)
                 case [str(workload), str(family), list(written), int(used_rate)]:
-                    estimate = Estimate.from_json(written)
+                    estimate = MeasuredEstimate.from_json(written)
                 case _:
                     raise ValueError(f"not an entry of standalone throughput: {row!r}")
             entry = Workload(workload), Family(family)

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from eva_master.model.arithmetic.loop_time import WallClock
 from eva_master.model.fleet.nodes import NodeVerb
-from eva_master.model.forks.merging import Kept
+from eva_master.model.forks.merging import PartFate
 from eva_master.model.ids import InstanceId, JobId, Millis, OfferingId, Price, RunId
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.plan import Plan, PolicyMemory
@@ -378,7 +378,7 @@ class PartsMerged:
     run: RunId
     attempt: int
     epoch: int
-    kept: tuple[Kept, ...]
+    kept: tuple[PartFate, ...]
     check_merged: float | None = None
     check_best: float | None = None
     digest: str = ""

@@ -18,10 +18,10 @@ from eva_master.model.states import (
     JOB_STATES,
     LIVE,
     TERMINAL_JOB,
-    Buys,
     History,
     InstanceState,
     JobState,
+    MarketRule,
     RunState,
     moved,
 )
@@ -285,7 +285,7 @@ class Job:
     """The partition that it was moved to last; `None` if it never was."""
     merging: Merging | None = None
     """How far its forks are; `None` before the first of them ran, and if it has none."""
-    buys: Buys = Buys.ANY
+    buys: MarketRule = MarketRule.ANY
     """Offerings that may be bought for it at present, by its deadline or its wait for spot."""
     buys_ms: Millis | None = None
     """Since when `buys` has that value; `None` if it never changed."""

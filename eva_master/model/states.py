@@ -171,7 +171,7 @@ def exit_text(code: int) -> str:
     return f"{code} ({name})" if name else str(code)
 
 
-class Buys(StrEnum):
+class MarketRule(StrEnum):
     """Restriction of the instances that may be bought for a job.
 
     Attributes:
@@ -194,9 +194,9 @@ class Buys(StrEnum):
     @property
     def kept(self) -> bool:
         """Whether it is kept off spot instances, and stays off where it is."""
-        return self in (Buys.ON_DEMAND, Buys.ALONE, Buys.STAYS)
+        return self in (MarketRule.ON_DEMAND, MarketRule.ALONE, MarketRule.STAYS)
 
     @property
     def alone(self) -> bool:
         """Whether it shares no instance."""
-        return self in (Buys.APART, Buys.ALONE, Buys.STAYS)
+        return self in (MarketRule.APART, MarketRule.ALONE, MarketRule.STAYS)

@@ -59,7 +59,7 @@ def together(price: Price, victim: Victim) -> Price:
     return max(priority, victim.priority), cost + victim.cost, runs + len(victim.runs)
 
 
-class Makeroom:
+class VictimSearch:
     """Finds room for one group of task runs after the other, each by the cheapest set of victims.
 
     Args:
@@ -97,7 +97,7 @@ class Makeroom:
         return tuple(chosen)
 
     def _seat(self, members: Sequence[Member]) -> tuple[Victim, ...] | None:
-        search = _Search(self._free, self._victims, members, self.steps)
+        search = _VictimTree(self._free, self._victims, members, self.steps)
         search.run()
         self.steps = search.steps
         if search.found is None:
@@ -112,7 +112,7 @@ class Makeroom:
         return chosen
 
 
-class _Search:
+class _VictimTree:
     """Depth first over rooms and victims; what costs as much as the best found is not followed.
 
     Attributes:
@@ -242,7 +242,7 @@ def _sum(room: Room, victims: Sequence[Victim]) -> Resources:
     return total
 
 
-class Load:
+class FutureLoad:
     """Future load of the victims' instances.
 
     Args:

@@ -27,7 +27,7 @@ from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot, 
 from eva_master.packing.interference.throughput import UNPROFILED, Ints, alone_with_its_gang
 from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.profiling import late_in_company, unprofiled
-from eva_master.packing.valuation.gang_pace import Part, parts
+from eva_master.packing.valuation.gang_pace import GangPart, parts
 from eva_master.packing.valuation.reservation_price import worths
 from eva_master.packing.valuation.task_classes import UNKNOWN, PricedShape, RankedClass, TaskClass
 from eva_master.packing.valuation.task_shapes import TaskShape, TaskTraits
@@ -88,7 +88,7 @@ class Valuation:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class PresentCluster:
     """The cluster as it is.
 
     Attributes:
@@ -216,7 +216,7 @@ class Problem:
         }
 
     @cached_property
-    def standing(self) -> Standing:
+    def standing(self) -> PresentCluster:
         """The place of every task run now."""
         places: dict[RunId, InstanceId] = {}
         task_sets: dict[InstanceId, dict[int, int]] = {}
@@ -227,7 +227,7 @@ class Problem:
                 number = self.class_of[run.id]
                 counts = task_sets.setdefault(instance, {})
                 counts[number] = counts.get(number, 0) + 1
-        return Standing(places, task_sets)
+        return PresentCluster(places, task_sets)
 
     def _shapes_of(
         self, traits: Sequence[TaskTraits], multi_task_view: bool
@@ -246,7 +246,7 @@ class Problem:
         shape_in_gang: dict[RunId, TaskShape] = {}
         if multi_task_view and any(shape.part.speeds for shape in shape_of.values()):
             of_run = {run.id: trait for run, trait in zip(self.snapshot.runs, traits, strict=True)}
-            parts_of: dict[tuple[tuple[TaskTraits, ...], bool], list[Part] | None] = {}
+            parts_of: dict[tuple[tuple[TaskTraits, ...], bool], list[GangPart] | None] = {}
             for job in self._whole_gangs():
                 gang, split = (
                     tuple(of_run[name] for name in job.runs),

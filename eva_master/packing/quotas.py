@@ -37,7 +37,7 @@ Shape = tuple[tuple[tuple[Family, Resources], ...], ...]
 _SHRUNK = "the quota of its tenant leaves no more"
 
 
-class Share:
+class QuotaUse:
     """Use of a tenant's quota, and the rest of it.
 
     Args:
@@ -74,17 +74,17 @@ class Share:
         """Count the use of a unit that may find no room, against units of equal shape alone."""
         self._passed_over.setdefault(shape, Counter()).update(more)
 
-    def for_shape(self, shape: Shape) -> Share:
+    def for_shape(self, shape: Shape) -> QuotaUse:
         """The share as seen by a unit behind others of its shape."""
         before = self._passed_over.get(shape)
         if before is None:
             return self
-        seen = Share.__new__(Share)
+        seen = QuotaUse.__new__(QuotaUse)
         seen._tenant, seen._named, seen._any = self._tenant, self._named, self._any
         seen._used, seen._passed_over = self._used + before, {}
         return seen
 
-    def told(self, families: Iterable[Family], needed: int = 1) -> str:
+    def refusal(self, families: Iterable[Family], needed: int = 1) -> str:
         """Why it may have no more of some families: the quota, and what is in use.
 
         Args:
@@ -120,7 +120,7 @@ def gpu_needs(task: TaskSpec) -> dict[Family, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Admitted:
+class QuotaView:
     """The policy's view of a snapshot, and the reasons for the rest.
 
     Attributes:
@@ -148,7 +148,7 @@ class Admitted:
         return replace(plan, entries=tuple(entries), sizes=(*plan.sizes, *sizes))
 
 
-def admitted(snapshot: Snapshot, use: Use, passed_over: Collection[RunId] = ()) -> Admitted:
+def admitted(snapshot: Snapshot, use: Use, passed_over: Collection[RunId] = ()) -> QuotaView:
     """Remove from a snapshot the tasks and families beyond tenants' quotas.
 
     Args:
@@ -157,18 +157,18 @@ def admitted(snapshot: Snapshot, use: Use, passed_over: Collection[RunId] = ()) 
         passed_over: Task runs for which the policy found no room last time.
     """
     limited = {
-        tenant.name: Share(tenant.name, tenant.quota, use.get(tenant.name, {}))
+        tenant.name: QuotaUse(tenant.name, tenant.quota, use.get(tenant.name, {}))
         for tenant in snapshot.tenants
     }
     jobs = [job for job in snapshot.jobs if job.spec.tenant in limited]
     if not jobs:
-        return Admitted(snapshot)
+        return QuotaView(snapshot)
     ours = {job.id for job in jobs}
     members: dict[JobId, list[RunView]] = {name: [] for name in ours}
     for run in snapshot.runs:
         if run.job in ours:
             members[run.job].append(run)
-    queue = _Queue(limited, passed_over, (*snapshot.instances, *snapshot.draining))
+    queue = _DecisionQueue(limited, passed_over, (*snapshot.instances, *snapshot.draining))
     for job in jobs:
         queue.keep_back(job, members[job.id])
     for job in sorted(jobs, key=precedence):
@@ -176,12 +176,12 @@ def admitted(snapshot: Snapshot, use: Use, passed_over: Collection[RunId] = ()) 
     return queue.outcome(snapshot)
 
 
-class _Queue:
+class _DecisionQueue:
     """Waiting task runs, decided one after the other."""
 
     def __init__(
         self,
-        shares: Mapping[str, Share],
+        shares: Mapping[str, QuotaUse],
         passed_over: Collection[RunId],
         instances: Iterable[InstanceView],
     ) -> None:
@@ -222,7 +222,7 @@ class _Queue:
             for run in waiting:
                 self._look_at_unit([run], share)
 
-    def _look_at_unit(self, unit: Sequence[RunView], share: Share) -> None:
+    def _look_at_unit(self, unit: Sequence[RunView], share: QuotaUse) -> None:
         members = [(run, needed) for run in unit if (needed := gpu_needs(run.task))]
         if not members:
             return
@@ -238,7 +238,7 @@ class _Queue:
             for family, needed in zip(apart, needs, strict=True):
                 taken[family] += needed[family]
         if taken is None and not all(_needs_none(run.task) for run in unit):
-            why = share.told(every, sum(min(needed.values()) for needed in needs))
+            why = share.refusal(every, sum(min(needed.values()) for needed in needs))
             self._holds.update((run.id, why) for run in unit)
             return
         if apart is not None and not self._were_passed_over(unit):
@@ -254,7 +254,7 @@ class _Queue:
         return all(run.id in self._passed_over for run in unit)
 
     def _charge(
-        self, unit: Sequence[RunView], shape: Shape, taken: Mapping[Family, int], share: Share
+        self, unit: Sequence[RunView], shape: Shape, taken: Mapping[Family, int], share: QuotaUse
     ) -> None:
         if self._were_passed_over(unit):
             share.pass_over(shape, taken)
@@ -262,7 +262,7 @@ class _Queue:
             share.take(taken)
 
     def _look_at_elastic(
-        self, job: JobView, runs: Sequence[RunView], waiting: Sequence[RunView], share: Share
+        self, job: JobView, runs: Sequence[RunView], waiting: Sequence[RunView], share: QuotaUse
     ) -> None:
         assert job.sharing.elastic is not None
         needed = gpu_needs(runs[0].task) if runs else {}
@@ -278,7 +278,7 @@ class _Queue:
         if placed or not waiting:
             return
         if max(room.values()) < least:
-            why = share.told(needed, least * min(needed.values()))
+            why = share.refusal(needed, least * min(needed.values()))
             self._holds.update((run.id, why) for run in waiting)
             return
         usable = frozenset(family for family, members in room.items() if members >= least)
@@ -294,10 +294,10 @@ class _Queue:
         taken = {family: needed[family] * min(shown, room[family])}
         self._charge(waiting, shape, taken, share)
 
-    def outcome(self, snapshot: Snapshot) -> Admitted:
+    def outcome(self, snapshot: Snapshot) -> QuotaView:
         """The remaining part of a snapshot."""
         if not (self._holds or self._families or self._most):
-            return Admitted(snapshot)
+            return QuotaView(snapshot)
         seen = with_sizes(snapshot, self._sizes)
         seen = _without(seen, self._holds)
         runs = tuple(
@@ -308,11 +308,11 @@ class _Queue:
         )
         jobs = tuple(_at_most(job, self._most.get(job.id)) for job in seen.jobs)
         seen = replace(seen, runs=runs, jobs=jobs)
-        return Admitted(seen, self._holds, self._sizes)
+        return QuotaView(seen, self._holds, self._sizes)
 
 
 def _fitting_together(
-    needs: Sequence[Mapping[Family, int]], every: Collection[Family], share: Share
+    needs: Sequence[Mapping[Family, int]], every: Collection[Family], share: QuotaUse
 ) -> tuple[set[Family], Mapping[Family, int] | None]:
     """Families on each of which all of a unit may be, and what it takes there; `None` if none."""
     together: dict[Family, int] = {
@@ -328,7 +328,7 @@ def _fitting_together(
     return whole, {best: together[best]}
 
 
-def _fitting_apart(needs: Sequence[Mapping[Family, int]], share: Share) -> list[Family] | None:
+def _fitting_apart(needs: Sequence[Mapping[Family, int]], share: QuotaUse) -> list[Family] | None:
     """A family for each member of a unit that fits on no single family; `None` if it does not fit.
 
     The member with the most families to choose from comes last.
@@ -404,13 +404,13 @@ def within(effect: PlanEffect, use: Use) -> PlanEffect:
         use: GPUs in use by tenants, in the whole cluster.
     """
     shares = {
-        tenant.name: Share(tenant.name, tenant.quota, use.get(tenant.name, {}))
+        tenant.name: QuotaUse(tenant.name, tenant.quota, use.get(tenant.name, {}))
         for tenant in effect.now.tenants
     }
     jobs = {job.id: job for job in effect.now.jobs if job.spec.tenant in shares}
     if not jobs:
         return effect
-    plan, check = effect.plan, _Check(effect, jobs)
+    plan, check = effect.plan, _PlannedFamilies(effect, jobs)
     held: dict[RunId, str] = {}
     shorter: dict[JobId, list[Assign]] = {}
     for unit in effect.units:
@@ -423,7 +423,7 @@ def within(effect: PlanEffect, use: Use) -> PlanEffect:
             shorter[unit.job.id] = members
             share.take(check.more(members))
         else:
-            why = share.told(more, sum(more.values()))
+            why = share.refusal(more, sum(more.values()))
             held.update((entry.run, why) for entry in unit.entries)
     doubles = {
         entry.run
@@ -444,7 +444,7 @@ def within(effect: PlanEffect, use: Use) -> PlanEffect:
     return effect.with_forks(forks).drop(held)
 
 
-class _Check:
+class _PlannedFamilies:
     """Where a plan has task runs go, by family."""
 
     def __init__(self, effect: PlanEffect, jobs: Mapping[JobId, JobView]) -> None:
@@ -467,7 +467,7 @@ class _Check:
                 taken[family] += gpus
         return taken
 
-    def shortened(self, job: JobView, entries: Sequence[Assign], share: Share) -> list[Assign]:
+    def shortened(self, job: JobView, entries: Sequence[Assign], share: QuotaUse) -> list[Assign]:
         """Places for as many members of a waiting elastic gang as its tenant may have.
 
         Returns:
@@ -490,19 +490,19 @@ class _Check:
         view = self.runs.get(run)
         return None if view is None else view.job
 
-    def begins(self, name: RunId, on: InstanceId | int, shares: Mapping[str, Share]) -> bool:
+    def begins(self, name: RunId, on: InstanceId | int, shares: Mapping[str, QuotaUse]) -> bool:
         """Whether an extra run may begin; it counts like any other then."""
         run = self.runs.get(name)
         return run is None or self._takes(run, on, shares)
 
-    def forks(self, fork: Fork, shares: Mapping[str, Share]) -> bool:
+    def forks(self, fork: Fork, shares: Mapping[str, QuotaUse]) -> bool:
         """Whether a fork may begin within its tenant's quota."""
         run = next(
             (candidate for candidate in self.runs.values() if candidate.job == fork.job), None
         )
         return run is None or self._takes(run, fork.on, shares)
 
-    def _takes(self, run: RunView, on: InstanceId | int, shares: Mapping[str, Share]) -> bool:
+    def _takes(self, run: RunView, on: InstanceId | int, shares: Mapping[str, QuotaUse]) -> bool:
         family, gpus = self._taken(run, on)
         share = shares[self._jobs[run.job].spec.tenant]
         if gpus and not share.allows({family: gpus}):
@@ -518,7 +518,9 @@ class _Check:
         return base_family(family), 0 if need is None else need.gpus
 
 
-def _resized(plan: Plan, shorter: Mapping[JobId, Sequence[Assign]], check: _Check) -> Plan:
+def _resized(
+    plan: Plan, shorter: Mapping[JobId, Sequence[Assign]], check: _PlannedFamilies
+) -> Plan:
     """A plan in which some elastic gangs begin with fewer members."""
     if not shorter:
         return plan

@@ -20,7 +20,7 @@ _NS_PER_US = 1_000
 _UNLIMITED = 1 << 62
 
 
-class Work(IntEnum):
+class WorkKind(IntEnum):
     """Kinds of work; the value of each is its weight, in nanoseconds."""
 
     LOAD = 20_000
@@ -62,11 +62,11 @@ class WorkBudget:
         self.left = left
         self.spent = 0
 
-    def affords(self, work: Work) -> int:
+    def affords(self, work: WorkKind) -> int:
         """How much more of one kind of work may be done."""
         return self.left // work
 
-    def spend(self, work: Work, count: int = 1) -> None:
+    def spend(self, work: WorkKind, count: int = 1) -> None:
         """Count work that was done; no less than none is left."""
         done = min(work * count, self.left)
         self.left -= done
@@ -109,7 +109,7 @@ def tasks_shown(work: int) -> int:
     Args:
         work: The budget of the round, in microseconds.
     """
-    return max(1, work * _NS_PER_US // 100 * _PLACING_PART // Work.PLACED)
+    return max(1, work * _NS_PER_US // 100 * _PLACING_PART // WorkKind.PLACED)
 
 
 def gangs_resized(work: int, tasks: int) -> int:
@@ -119,11 +119,11 @@ def gangs_resized(work: int, tasks: int) -> int:
         work: The budget of the round, in microseconds.
         tasks: Tasks of the cluster once all elastic gangs have grown: all make up a plan's cost.
     """
-    each = Work.RESIZED * max(1, tasks)
+    each = WorkKind.RESIZED * max(1, tasks)
     return max(1, work * _NS_PER_US // 100 * _SIZES_PART // each)
 
 
 def for_placing(snapshot: Snapshot) -> int:
     """The work of a plan for the tasks that wait, in microseconds; the search is not part of it."""
     waiting = sum(run.instance is None for run in snapshot.runs)
-    return waiting * Work.PLACED // _NS_PER_US
+    return waiting * WorkKind.PLACED // _NS_PER_US

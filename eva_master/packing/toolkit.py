@@ -32,7 +32,7 @@ from eva_master.packing.bins.replan_trigger import replan_due
 from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.valuation.reservation_price import Speeds
 from eva_master.packing.valuation.task_classes import PricedShape
-from eva_master.packing.valuation.time_left import by_now
+from eva_master.packing.valuation.time_left import with_current_estimates
 
 __all__ = [
     "NODES",
@@ -46,7 +46,7 @@ __all__ = [
     "Speeds",
     "UnplacedGroup",
     "build_plan",
-    "by_now",
+    "with_current_estimates",
     "joint_move",
     "open_instances",
     "place",

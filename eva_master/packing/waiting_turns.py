@@ -38,7 +38,7 @@ _Place = tuple[int, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class LastTurn:
     """Job up to which the last round came; empty at first.
 
     Attributes:
@@ -50,15 +50,15 @@ class Turn:
     jobs: Mapping[str, _Place] = field(default_factory=dict)
 
 
-AT_FIRST = Turn()
+AT_FIRST = LastTurn()
 
 
 @dataclass(frozen=True, slots=True)
 class Turns:
     """Turns of the jobs that wait, and of gangs that are large for a round."""
 
-    small: Turn = AT_FIRST
-    large: Turn = AT_FIRST
+    small: LastTurn = AT_FIRST
+    large: LastTurn = AT_FIRST
 
     def dump(self) -> PolicyMemory | None:
         """Memory for the journal; `None` if there is nothing to remember."""
@@ -81,15 +81,15 @@ class Turns:
 NO_TURNS = Turns()
 
 
-def _turn(document: Json) -> Turn:
+def _turn(document: Json) -> LastTurn:
     if not isinstance(document, dict) or not isinstance(jobs := document.get("jobs"), dict):
-        return Turn()
+        return LastTurn()
     places = {
         owner: (int(str(at[0])), str(at[1]))
         for owner, at in jobs.items()
         if isinstance(at, list) and len(at) == 2
     }
-    return Turn(str(document.get("owner", "")), places)
+    return LastTurn(str(document.get("owner", "")), places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class Shown:
     hidden: tuple[RunView, ...] = ()
     rounds: int = 1
 
-    def told(self, plan: Plan) -> Plan:
+    def with_reasons(self, plan: Plan) -> Plan:
         """A plan with the reason for tasks that were never looked at so far."""
         fresh = [run for run in self.hidden if not run.held]
         if not fresh:
@@ -273,7 +273,7 @@ class _Choice:
             self._round_robin(large, turns.large, 1),
         )
 
-    def _round_robin(self, jobs: Sequence[_Waiting], turn: Turn, most: int) -> Turn:
+    def _round_robin(self, jobs: Sequence[_Waiting], turn: LastTurn, most: int) -> LastTurn:
         """Show tasks of jobs until there is no time left; the owner with the fewest comes next.
 
         Args:
@@ -300,7 +300,7 @@ class _Choice:
                 heapreplace(heap, (given, rank, last))
             else:
                 heappop(heap)
-        return Turn(last, places)
+        return LastTurn(last, places)
 
     def shown(self, snapshot: Snapshot, turns: Turns) -> Shown:
         """The part of a snapshot with what was chosen."""
@@ -336,7 +336,7 @@ def _rounds(waiting: Mapping[str, int], most: int) -> int:
     return 1
 
 
-def _queues(jobs: Sequence[_Waiting], turn: Turn) -> dict[str, deque[_Waiting]]:
+def _queues(jobs: Sequence[_Waiting], turn: LastTurn) -> dict[str, deque[_Waiting]]:
     """Jobs by owner in the order of their turns, the owners as well."""
     by_owner: defaultdict[str, list[_Waiting]] = defaultdict(list)
     for each in jobs:

@@ -12,7 +12,7 @@ from eva_master.model.arithmetic.loop_time import WallClock
 from eva_master.model.catalog import Catalog, Offering
 from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.events import CloudTrouble
-from eva_master.model.fleet.keeping import Kept
+from eva_master.model.fleet.keeping import KeepReason
 from eva_master.model.fleet.partitions import Partitions
 from eva_master.model.ids import Exact, Family, InstanceId, JobId, Millis, RunId, Workload
 from eva_master.model.job import JobSpec
@@ -22,7 +22,7 @@ from eva_master.model.planning.quotas import TenantLimits
 from eva_master.model.planning.reasons import Handed
 from eva_master.model.planning.standing import LinePlace
 from eva_master.model.planning.suspension import Suspension
-from eva_master.model.planning.tenancy import Terms
+from eva_master.model.planning.tenancy import LoanTerms
 from eva_master.model.records import Ended, Instance, Job, TaskRun
 from eva_master.model.resources import Resources
 from eva_master.model.states import RunState
@@ -269,7 +269,7 @@ class ReadModel(Protocol):
         ...
 
     @property
-    def kept(self) -> Mapping[InstanceId, Kept]:
+    def kept(self) -> Mapping[InstanceId, KeepReason]:
         """Why instances stay that are empty."""
         ...
 
@@ -440,7 +440,7 @@ class ReadModel(Protocol):
         """Sources of a job's estimated run time; `None` if it is stated or unknown."""
         ...
 
-    def terms_of(self, job: JobId) -> Terms | None:
+    def terms_of(self, job: JobId) -> LoanTerms | None:
         """On what terms a job has room of other tenants; `None` if it borrows none."""
         ...
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from eva_master.model.ids import Family
 from eva_master.model.planning.tenancy import ANY_FAMILY, Quota
 from eva_master.model.resources import Resources
-from eva_policies.astraea.requests import Ask
+from eva_policies.astraea.requests import RoomRequest
 
 _UNLIMITED = 10**9
 """Members that need nothing."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class AllotmentRules:
     """Rules of a round's allotment.
 
     Attributes:
@@ -71,11 +71,11 @@ class Allotment:
     left: dict[str, dict[Family, int]]
 
 
-Accepts = Callable[[Ask, Family, int], bool]
+Accepts = Callable[[RoomRequest, Family, int], bool]
 """Whether an ask takes room of others on a type, of which so many GPUs are in use already."""
 
 
-def everybody(ask: Ask, family: Family, used: int) -> bool:
+def everybody(ask: RoomRequest, family: Family, used: int) -> bool:
     """Room of others costs nothing."""
     del ask, family, used
     return True
@@ -89,7 +89,7 @@ class Allotting:
         asks: The asks.
     """
 
-    def __init__(self, rules: Rules, asks: Sequence[Ask]) -> None:
+    def __init__(self, rules: AllotmentRules, asks: Sequence[RoomRequest]) -> None:
         self._rules = rules
         ranked = sorted(asks, key=lambda it: it.rank)
         fixed = [ask for ask in asks if ask.fixed]
@@ -123,10 +123,10 @@ class Allotting:
             self._from_others(ask, self._most(ask), accepts)
         return Allotment(self._shares, idle, lent, self._free, self._left)
 
-    def _most(self, ask: Ask) -> int:
+    def _most(self, ask: RoomRequest) -> int:
         return min(ask.most, self._rules.most.get(ask.id, ask.most))
 
-    def _from_quota(self, ask: Ask) -> None:
+    def _from_quota(self, ask: RoomRequest) -> None:
         most = ask.now if ask.leased else self._most(ask)
         for family in ask.types:
             each = ask.gpus(family)
@@ -136,7 +136,7 @@ class Allotting:
                 self._give(ask, family, self._worth_it(ask, family, members))
                 return
 
-    def _from_others(self, ask: Ask, most: int, accepts: Accepts) -> None:
+    def _from_others(self, ask: RoomRequest, most: int, accepts: Accepts) -> None:
         share = self._shares.get(ask.id)
         families = ask.types if share is None else (share.family,)
         for family in families:
@@ -158,14 +158,14 @@ class Allotting:
                 self._give(ask, family, members - before)
                 return
 
-    def _worth_it(self, ask: Ask, family: Family, members: int) -> int:
+    def _worth_it(self, ask: RoomRequest, family: Family, members: int) -> int:
         """So many members, or as many as it has if more are not worth a restart."""
         if not ask.now or ask.on != family or members <= ask.now:
             return members
         grows = not ask.leased and ask.pays_to_grow(members, self._rules.horizon_ms)
         return members if grows else ask.now
 
-    def _give(self, ask: Ask, family: Family, members: int) -> None:
+    def _give(self, ask: RoomRequest, family: Family, members: int) -> None:
         need = ask.need[family]
         gpus = need.gpus * members
         taken = Resources(gpus, need.milli_cpus * members, need.memory_mib * members)
@@ -186,7 +186,7 @@ class Allotting:
         quota_rest = self._left.get(tenant, {})
         return max(0, quota_rest.get(family, 0)) + max(0, quota_rest.get(ANY_FAMILY, 0))
 
-    def _room(self, ask: Ask, family: Family) -> int:
+    def _room(self, ask: RoomRequest, family: Family) -> int:
         """For how many more members there is room on a type."""
         room = ask.need[family].times_in(self._free[family]) if family in self._free else 0
         return _UNLIMITED if room is None else max(0, room)
@@ -206,7 +206,7 @@ class Allotting:
         return max(0, self._free[family].gpus - kept)
 
 
-def left_out(asks: Iterable[Ask], allotment: Allotment) -> list[Ask]:
+def left_out(asks: Iterable[RoomRequest], allotment: Allotment) -> list[RoomRequest]:
     """Jobs that would borrow and get nothing, in the order of their turn."""
     asks_left = [
         ask for ask in asks if ask.id not in allotment.shares and ask.need and not ask.unlent

@@ -10,8 +10,8 @@ from eva_master.model.planning.plan import Plan, Suspend
 from eva_master.model.values import replace
 from eva_policies.astraea.guarantee import Guarantee
 from eva_policies.astraea.prices import Priced
-from eva_policies.astraea.requests import Ask
-from eva_policies.astraea.requests_from_snapshot import Asked
+from eva_policies.astraea.requests import RoomRequest
+from eva_policies.astraea.requests_from_snapshot import RoomRequests
 
 _TOLD = 64
 """Of so many types and tenants at most a round's figures tell."""
@@ -19,7 +19,7 @@ _DIGITS = 100
 """Amounts are told to two digits, rounded up: exact ones would be others in each round."""
 
 
-def waiting(asked: Asked, priced: Priced, has: Callable[[str], bool]) -> dict[RunId, str]:
+def waiting(asked: RoomRequests, priced: Priced, has: Callable[[str], bool]) -> dict[RunId, str]:
     """Reasons of contenders without a place, by their ids, with the worth that they would need.
 
     Args:
@@ -34,7 +34,7 @@ def waiting(asked: Asked, priced: Priced, has: Callable[[str], bool]) -> dict[Ru
     return whys
 
 
-def _why(ask: Ask, asked: Asked, priced: Priced) -> str:
+def _why(ask: RoomRequest, asked: RoomRequests, priced: Priced) -> str:
     if ask.unlent:
         return f"its tenant's quota is in use, and it is lent nothing: {ask.unlent}"
     price = priced.posted.get(ask.id, _price(ask, priced))
@@ -64,7 +64,7 @@ def _why(ask: Ask, asked: Asked, priced: Priced) -> str:
     )
 
 
-def _price(ask: Ask, priced: Priced) -> int:
+def _price(ask: RoomRequest, priced: Priced) -> int:
     return min((priced.prices.get(family, 0) for family in ask.need), default=0)
 
 
@@ -78,7 +78,7 @@ def dollars(micro: int) -> str:
     return f"${rounded / MILLION:.{min(6, digits)}f}"
 
 
-def named(plan: Plan, asked: Asked, priced: Priced) -> Plan:
+def named(plan: Plan, asked: RoomRequests, priced: Priced) -> Plan:
     """A plan whose suspensions of borrowers name the job that has its quota back.
 
     Args:

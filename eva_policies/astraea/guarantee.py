@@ -15,7 +15,7 @@ from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.tenancy import Quota, TenantView, Transfer
 from eva_master.model.resources import Resources
 from eva_policies.astraea.config import NAME, Config
-from eva_policies.astraea.requests import Ask
+from eva_policies.astraea.requests import RoomRequest
 from eva_policies.astraea.settling import Position, settle
 from eva_policies.astraea.standalone_shadow import NO_SHARES, TwinJob, advance, fits
 
@@ -72,7 +72,7 @@ class Guarantee:
         return Millis(self._next) if self._on else None
 
     def advance(
-        self, asks: Iterable[Ask], capacity: Mapping[Family, Resources] = NO_SHARES
+        self, asks: Iterable[RoomRequest], capacity: Mapping[Family, Resources] = NO_SHARES
     ) -> None:
         """Advance the twins to now, record arrivals and ends, and settle if it is time.
 
@@ -134,9 +134,9 @@ class Guarantee:
             and (rest := job.rests(elapsed, held.get(JobId(name))))
         }
 
-    def _see(self, asks: Iterable[Ask]) -> None:
+    def _see(self, asks: Iterable[RoomRequest]) -> None:
         """Take in jobs that are new, and what is known better by now of others."""
-        by_job: dict[str, list[Ask]] = {}
+        by_job: dict[str, list[RoomRequest]] = {}
         for ask in asks:
             by_job.setdefault(ask.job, []).append(ask)
         for job in self._snapshot.jobs:
@@ -162,7 +162,7 @@ class Guarantee:
             dearest = sorted(self._jobs, key=lambda it: (-self._jobs[it].worth_by(self._at), it))
             self._jobs = {name: self._jobs[name] for name in dearest[:MOST_JOBS]}
 
-    def _attained(self, job: JobView, ask: Ask) -> int:
+    def _attained(self, job: JobView, ask: RoomRequest) -> int:
         """For how long one member would have run to do what was done, all types alike."""
         gpus = ask.gpus(ask.types[0]) if ask.types else 1
         return job.progress.attained.at_ms(self._snapshot.now_ms) // max(1, gpus)

@@ -16,12 +16,12 @@ from eva_master.packing.fleet.policy import FleetPolicy
 from eva_master.packing.fleet.turns import turn_plan
 from eva_master.packing.toolkit import open_instances
 from eva_master.ports import Planned, PolicyKind
-from eva_policies.astraea.allotting import Rules
+from eva_policies.astraea.allotting import AllotmentRules
 from eva_policies.astraea.config import NAME, Config
 from eva_policies.astraea.explanations import figures, named, waiting
 from eva_policies.astraea.guarantee import Guarantee
 from eva_policies.astraea.prices import Priced, clearing, free, posted, terms_of
-from eva_policies.astraea.requests_from_snapshot import Asked, gather
+from eva_policies.astraea.requests_from_snapshot import RoomRequests, gather
 from eva_policies.astraea.seating import Seating
 
 _TRIES = 4
@@ -71,12 +71,12 @@ class Astraea(FleetPolicy[Config]):
         return plan, guarantee.memory(memory)
 
     def _rules(
-        self, snapshot: Snapshot, fleet: Fleet, asked: Asked, closed: frozenset[str]
-    ) -> Rules:
+        self, snapshot: Snapshot, fleet: Fleet, asked: RoomRequests, closed: frozenset[str]
+    ) -> AllotmentRules:
         capacity: dict[Family, Resources] = {}
         for family, total in fleet.capacity().items():
             capacity[family] = total - asked.taken.get(family, NOTHING)
-        return Rules(
+        return AllotmentRules(
             capacity,
             {tenant.name: tenant.quota for tenant in snapshot.tenants},
             closed,
@@ -84,7 +84,9 @@ class Astraea(FleetPolicy[Config]):
             by_arrival=self._config.pricing == "posted" and bool(snapshot.tenants),
         )
 
-    def _seated(self, snapshot: Snapshot, asked: Asked, rules: Rules) -> tuple[Priced, Seating]:
+    def _seated(
+        self, snapshot: Snapshot, asked: RoomRequests, rules: AllotmentRules
+    ) -> tuple[Priced, Seating]:
         """Count room out until machines can hold what was."""
         most: dict[str, int] = {}
         for _ in range(_TRIES):
@@ -106,7 +108,7 @@ class Astraea(FleetPolicy[Config]):
         seating.fill(open_to, priced.allotment)
         return priced, seating
 
-    def _priced(self, rules: Rules, asked: Asked) -> Priced:
+    def _priced(self, rules: AllotmentRules, asked: RoomRequests) -> Priced:
         asks = list(asked.asks.values())
         if self._config.pricing == "none" or not rules.quotas:
             return free(rules, asks)
@@ -115,7 +117,7 @@ class Astraea(FleetPolicy[Config]):
         return clearing(rules, asks)
 
 
-def _accepts(asked: Asked, priced: Priced, name: str) -> bool:
+def _accepts(asked: RoomRequests, priced: Priced, name: str) -> bool:
     ask = asked.asks.get(name)
     if asked.contenders[name].job.tenancy.unlent:
         return False
@@ -125,12 +127,12 @@ def _accepts(asked: Asked, priced: Priced, name: str) -> bool:
     return all(ask.per_gpu_hour >= price for price in asked_for)
 
 
-def _rank(asked: Asked, name: str) -> tuple[Any, ...]:
+def _rank(asked: RoomRequests, name: str) -> tuple[Any, ...]:
     ask = asked.asks.get(name)
     return (1, name) if ask is None else (0, ask.rank)
 
 
-def _held_up(asked: Asked, seating: Seating) -> bool:
+def _held_up(asked: RoomRequests, seating: Seating) -> bool:
     """Whether somebody waits while others keep their places by a lease."""
     waits = any(not seating.has(name) for name in asked.asks)
     return waits and any(ask.leased for ask in asked.asks.values())

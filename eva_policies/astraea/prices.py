@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from eva_master.model.arithmetic.money import split
 from eva_master.model.ids import Family, JobId
-from eva_master.model.planning.tenancy import ANY_FAMILY, Terms
+from eva_master.model.planning.tenancy import ANY_FAMILY, LoanTerms
 from eva_master.packing.fleet.posted_price import posted_price
-from eva_policies.astraea.allotting import Allotment, Allotting, Rules, left_out
-from eva_policies.astraea.requests import Ask
+from eva_policies.astraea.allotting import Allotment, AllotmentRules, Allotting, left_out
+from eva_policies.astraea.requests import RoomRequest
 
 _THOUSAND = 1000
 
@@ -29,17 +29,17 @@ class Priced:
     prices: Mapping[Family, int]
     posted: Mapping[str, int]
 
-    def rate(self, ask: Ask, family: Family) -> int:
+    def rate(self, ask: RoomRequest, family: Family) -> int:
         """Payment of an ask per GPU-hour: never more than its cost of waiting."""
         return min(self.posted.get(ask.id, self.prices.get(family, 0)), ask.per_gpu_hour)
 
 
-def free(rules: Rules, asks: Sequence[Ask]) -> Priced:
+def free(rules: AllotmentRules, asks: Sequence[RoomRequest]) -> Priced:
     """Give everything away for nothing."""
     return Priced(Allotting(rules, asks).allot(), {}, {})
 
 
-def clearing(rules: Rules, asks: Sequence[Ask]) -> Priced:
+def clearing(rules: AllotmentRules, asks: Sequence[RoomRequest]) -> Priced:
     """Price each type at the cost of waiting of the best job that gets nothing.
 
     A job with a lower cost of waiting does not borrow. The price is the highest up to this one at
@@ -69,7 +69,7 @@ def clearing(rules: Rules, asks: Sequence[Ask]) -> Priced:
     return priced
 
 
-def posted(rules: Rules, asks: Sequence[Ask], full: int) -> Priced:
+def posted(rules: AllotmentRules, asks: Sequence[RoomRequest], full: int) -> Priced:
     """Post prices that grow with the share in use: 0 when none is, `full` when all are.
 
     Jobs are asked in the order of submission, and take the price or leave it: it does not depend on
@@ -82,7 +82,7 @@ def posted(rules: Rules, asks: Sequence[Ask], full: int) -> Priced:
     """
     offers: dict[str, int] = {}
 
-    def accepts(ask: Ask, family: Family, used: int) -> bool:
+    def accepts(ask: RoomRequest, family: Family, used: int) -> bool:
         if not rules.quotas:
             return True
         offers[ask.id] = posted_price(full, used, rules.capacity[family].gpus)
@@ -91,15 +91,15 @@ def posted(rules: Rules, asks: Sequence[Ask], full: int) -> Priced:
     return Priced(Allotting(rules, asks).allot(accepts), {}, offers)
 
 
-def _at(rules: Rules, asks: Sequence[Ask], prices: Mapping[Family, int]) -> Priced:
-    def accepts(ask: Ask, family: Family, used: int) -> bool:
+def _at(rules: AllotmentRules, asks: Sequence[RoomRequest], prices: Mapping[Family, int]) -> Priced:
+    def accepts(ask: RoomRequest, family: Family, used: int) -> bool:
         del used
         return ask.per_gpu_hour >= prices.get(family, 0)
 
     return Priced(Allotting(rules, asks).allot(accepts), prices, {})
 
 
-def _wants(ask: Ask, family: Family) -> bool:
+def _wants(ask: RoomRequest, family: Family) -> bool:
     return family in ask.need and ask.gpus(family) > 0
 
 
@@ -113,7 +113,9 @@ def _lenders(allotment: Allotment, family: Family) -> dict[str, int]:
     return idle_gpus
 
 
-def terms_of(priced: Priced, asks: Sequence[Ask], closed: frozenset[str]) -> tuple[Terms, ...]:
+def terms_of(
+    priced: Priced, asks: Sequence[RoomRequest], closed: frozenset[str]
+) -> tuple[LoanTerms, ...]:
     """Terms on which jobs have room of others.
 
     A price is divided among the lenders, in proportion to their idle GPUs. Room without an owner is
@@ -124,7 +126,7 @@ def terms_of(priced: Priced, asks: Sequence[Ask], closed: frozenset[str]) -> tup
         asks: The asks.
         closed: Tenants that lend nothing.
     """
-    terms: dict[str, list[Terms]] = {}
+    terms: dict[str, list[LoanTerms]] = {}
     for ask in asks:
         share = priced.allotment.shares.get(ask.id)
         if share is None or not share.borrowed:
@@ -142,7 +144,7 @@ def terms_of(priced: Priced, asks: Sequence[Ask], closed: frozenset[str]) -> tup
         amounts = split(priced.rate(ask, share.family) * share.borrowed, weights)
         lent = split(_THOUSAND * share.borrowed, weights)
         terms.setdefault(ask.job, []).append(
-            Terms(
+            LoanTerms(
                 JobId(ask.job),
                 share.borrowed,
                 tuple(zip(names, amounts[:-1], strict=True)),
@@ -152,7 +154,7 @@ def terms_of(priced: Priced, asks: Sequence[Ask], closed: frozenset[str]) -> tup
     return tuple(_together(terms[job]) for job in sorted(terms))
 
 
-def _together(parts: Sequence[Terms]) -> Terms:
+def _together(parts: Sequence[LoanTerms]) -> LoanTerms:
     """The terms of a job of which several tasks borrow."""
     if len(parts) == 1:
         return parts[0]
@@ -163,7 +165,7 @@ def _together(parts: Sequence[Terms]) -> Terms:
             amounts[name] = amounts.get(name, 0) + amount
             lent[name] = lent.get(name, 0) + gpus
     names = sorted(amounts)
-    return Terms(
+    return LoanTerms(
         parts[0].job,
         sum(part.gpus for part in parts),
         tuple((name, amounts[name]) for name in names),

@@ -18,7 +18,7 @@ _NEAR_PPM = 1_070_000
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class RoomRequest:
     """Demand of a gang, or of a task of an array. A gang of a fixed size counts as one member.
 
     Attributes:

@@ -16,13 +16,13 @@ from eva_master.packing.bins.open_instances import OpenInstances
 from eva_master.packing.fleet.capacity import Fleet
 from eva_master.packing.fleet.contenders import Contender
 from eva_policies.astraea.config import Config
-from eva_policies.astraea.requests import Ask
+from eva_policies.astraea.requests import RoomRequest
 
 _UNLIMITED = 10**6
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RoomRequests:
     """Asks of a round.
 
     Attributes:
@@ -31,7 +31,7 @@ class Asked:
         taken: Room by type of contenders that keep their places and make no ask.
     """
 
-    asks: Mapping[str, Ask]
+    asks: Mapping[str, RoomRequest]
     contenders: Mapping[str, Contender]
     taken: Mapping[Family, Resources]
 
@@ -42,7 +42,7 @@ def gather(
     contenders: Sequence[Contender],
     instances: OpenInstances,
     config: Config,
-) -> Asked:
+) -> RoomRequests:
     """Make the asks of a round.
 
     Args:
@@ -54,7 +54,7 @@ def gather(
     """
     open_jobs = {job.id for job in resizable(snapshot)}
     families = {view.id: view.offering.type.family for view in snapshot.instances}
-    asks: dict[str, Ask] = {}
+    asks: dict[str, RoomRequest] = {}
     taken: dict[Family, Resources] = {}
     for contender in contenders:
         on = _on(contender, families)
@@ -70,10 +70,10 @@ def gather(
         elastic = contender.job.sharing.elastic if contender.job.id in open_jobs else None
         ask = _ask(fleet, contender, elastic, _loss(snapshot, contender, instances))
         asks[contender.id] = _standing(ask, contender, on, stays=stays, leased=leased)
-    return Asked(asks, {contender.id: contender for contender in contenders}, taken)
+    return RoomRequests(asks, {contender.id: contender for contender in contenders}, taken)
 
 
-def _ask(fleet: Fleet, one: Contender, elastic: Elastic | None, loss: int) -> Ask:
+def _ask(fleet: Fleet, one: Contender, elastic: Elastic | None, loss: int) -> RoomRequest:
     if elastic is None:
         need = {family: one.demand[family] for family in one.types if family in one.demand}
         least, most, scaling = 1, 1, Scaling()
@@ -87,7 +87,7 @@ def _ask(fleet: Fleet, one: Contender, elastic: Elastic | None, loss: int) -> As
         family: max(1, round(one.member_ms[family])) for family in need if family in one.member_ms
     }
     job = one.job
-    return Ask(
+    return RoomRequest(
         one.id,
         job.id,
         job.spec.tenant,
@@ -121,7 +121,9 @@ def _rooms(fleet: Fleet, one: Contender, least: int) -> dict[Family, tuple[Resou
     return rooms
 
 
-def _standing(ask: Ask, one: Contender, on: frozenset[Family], *, stays: bool, leased: bool) -> Ask:
+def _standing(
+    ask: RoomRequest, one: Contender, on: frozenset[Family], *, stays: bool, leased: bool
+) -> RoomRequest:
     if not one.seated:
         return ask
     now = len(one.runs) if ask.elastic else 1
@@ -191,7 +193,7 @@ def _add(
             taken[family] = taken.get(family, NOTHING) + need
 
 
-def sizes_of(asked: Asked, members: Mapping[str, int]) -> dict[JobId, int]:
+def sizes_of(asked: RoomRequests, members: Mapping[str, int]) -> dict[JobId, int]:
     """Sizes of elastic gangs that get a place.
 
     Args:

@@ -12,8 +12,8 @@ from eva_master.packing.fleet.contenders import Contender
 from eva_master.packing.fleet.seating import Seats
 from eva_master.packing.toolkit import PlannerCache, open_instances
 from eva_policies.astraea.allotting import Allotment, Share
-from eva_policies.astraea.requests import Ask
-from eva_policies.astraea.requests_from_snapshot import Asked, sizes_of
+from eva_policies.astraea.requests import RoomRequest
+from eva_policies.astraea.requests_from_snapshot import RoomRequests, sizes_of
 
 
 class Seating:
@@ -34,7 +34,7 @@ class Seating:
     """
 
     def __init__(
-        self, snapshot: Snapshot, asked: Asked, allotment: Allotment, cache: PlannerCache
+        self, snapshot: Snapshot, asked: RoomRequests, allotment: Allotment, cache: PlannerCache
     ) -> None:
         members = {name: share.members for name, share in allotment.shares.items()}
         before = {job.id: len(job.runs) for job in snapshot.jobs}
@@ -96,7 +96,7 @@ class Seating:
         self.instances.back(mark)
         return self._in_turn((*stay, *others), allotment)
 
-    def _in_turn(self, asks: Iterable[Ask], allotment: Allotment) -> list[str]:
+    def _in_turn(self, asks: Iterable[RoomRequest], allotment: Allotment) -> list[str]:
         failed = []
         for ask in asks:
             contender = self._by_id[ask.id]
@@ -104,7 +104,7 @@ class Seating:
                 failed.append(ask.id)
         return failed
 
-    def _stays(self, ask: Ask, share: Share) -> bool:
+    def _stays(self, ask: RoomRequest, share: Share) -> bool:
         return ask.now == share.members and ask.on == share.family
 
     def fill(self, accepts: Mapping[str, bool], allotment: Allotment) -> None:

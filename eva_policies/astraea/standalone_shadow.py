@@ -13,8 +13,8 @@ from eva_master.model.planning.elastic import Scaling
 from eva_master.model.planning.tenancy import ANY_FAMILY, Quota
 from eva_master.model.resources import Resources
 from eva_master.packing.valuation.job_worth import worth_of
-from eva_policies.astraea.allotting import Allotting, Rules, Share
-from eva_policies.astraea.requests import Ask
+from eva_policies.astraea.allotting import AllotmentRules, Allotting, Share
+from eva_policies.astraea.requests import RoomRequest
 
 _STEPS = 256
 """So often at most a twin deals its quota out anew from one round to the next."""
@@ -86,7 +86,7 @@ class TwinJob:
 
     @classmethod
     def of(
-        cls, asks: Sequence[Ask], unseen: int, worth: Worth | None, more: int | None = None
+        cls, asks: Sequence[RoomRequest], unseen: int, worth: Worth | None, more: int | None = None
     ) -> TwinJob:
         """A job at its first appearance; tasks of an array are members of one job.
 
@@ -141,7 +141,7 @@ class TwinJob:
         worth = self._worth()
         return 0 if worth is None else worth.after(now - self.submitted)
 
-    def ask(self, name: str, now: int) -> Ask:
+    def ask(self, name: str, now: int) -> RoomRequest:
         """Its ask to the tenant's quota."""
         scaling = Scaling((), self.exponent)
         worth = self._worth()
@@ -149,7 +149,7 @@ class TwinJob:
         if worth is not None:
             quickest = self.left * MILLION // scaling.speed_ppm(self.most)
             loss = worth.loss_per_hour(now - self.submitted + quickest)
-        return Ask(
+        return RoomRequest(
             name,
             name,
             self.tenant,
@@ -270,7 +270,7 @@ class TwinJob:
         return Worth(amount, Decay(decay), loses, span, exponent, since)
 
 
-def _longest(left: int, most: int, exponent: int, ask: Ask) -> int:
+def _longest(left: int, most: int, exponent: int, ask: RoomRequest) -> int:
     """For how long members run together at most that are told to have so much left, with starts."""
     speed = Scaling((), exponent).speed_ppm(most)
     together = left * most * MILLION // speed
@@ -311,13 +311,13 @@ def advance(
     for tenant, own in by_tenant.items():
         quota = quotas.get(tenant, ())
         if quota:
-            rules = Rules(_capacity(quota, own.values(), each), {tenant: quota})
+            rules = AllotmentRules(_capacity(quota, own.values(), each), {tenant: quota})
             wakes = {name: since + rests.get(name, 0) for name in own}
             _advance(rules, own, (since, until), 1 if rounds else _STEPS, wakes)
 
 
 def _advance(
-    rules: Rules,
+    rules: AllotmentRules,
     jobs: dict[str, TwinJob],
     span: tuple[int, int],
     steps: int,

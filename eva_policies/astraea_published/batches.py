@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Family, Millis
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.packing.fleet.allotted import Claim
+from eva_master.packing.fleet.allotted import SizeRange
 from eva_master.packing.fleet.capacity import Fleet
 from eva_policies.astraea_published.calendar import Calendar
-from eva_policies.astraea_published.clock import Round, round_at
+from eva_policies.astraea_published.clock import BatchRound, round_at
 from eva_policies.astraea_published.config import Config
 from eva_policies.astraea_published.memory import Entry, Memory
 from eva_policies.astraea_published.requests import Bandwidth, Request
@@ -45,7 +45,7 @@ class Batches:
 
     snapshot: Snapshot
     fleet: Fleet
-    claims: Sequence[Claim]
+    claims: Sequence[SizeRange]
     config: Config
     known: dict[Hashable, int] = field(default_factory=dict)
 
@@ -70,7 +70,7 @@ class Batches:
             return memory
         return self._scheduled(memory, current, slot)
 
-    def pending(self, memory: Memory) -> list[Claim]:
+    def pending(self, memory: Memory) -> list[SizeRange]:
         """Contenders outside the calendar without a place, that may have one."""
         return [
             claim
@@ -94,7 +94,7 @@ class Batches:
             current = round_at(slot, memory.rounds)
             begins = memory.rounds if current is None else current.end
             times.append(memory.epoch_ms + begins * self.slot_ms)
-        present: dict[str, Claim] = {claim.id: claim for claim in self.claims}
+        present: dict[str, SizeRange] = {claim.id: claim for claim in self.claims}
         for name, entry in memory.entries.items():
             if name in present and not present[name].now:
                 times.append(
@@ -116,7 +116,7 @@ class Batches:
                 entries[claim.id] = entry
         return entries
 
-    def _is_over(self, memory: Memory, pending: Sequence[Claim]) -> bool:
+    def _is_over(self, memory: Memory, pending: Sequence[SizeRange]) -> bool:
         """Whether the clock is to begin anew: after the horizon, unless a job needs a longer round.
 
         Else that one would never be scheduled.
@@ -128,7 +128,7 @@ class Batches:
         longest = max(map(self._shortest, pending))
         return current.slots >= 2 * longest
 
-    def _shortest(self, claim: Claim) -> int:
+    def _shortest(self, claim: SizeRange) -> int:
         """Slots that a contender takes in an empty fleet; 0 if it finds no room even then."""
         contender, sizes = claim.one, self.fleet.machines
         machines = tuple((family, *sorted(counts.items())) for family, counts in sizes.items())
@@ -140,7 +140,7 @@ class Batches:
             self.known[key] = self._alone(claim)
         return self.known[key]
 
-    def _alone(self, claim: Claim) -> int:
+    def _alone(self, claim: SizeRange) -> int:
         request = request_of(claim, self.snapshot, self.fleet, 1, self.config)
         ledger = self._empty(1, LEAST)
         limits = ledger.lent() if self.config.share else ledger.limits(request.tenant)
@@ -167,7 +167,7 @@ class Batches:
         }
         return Ledger(calendars, quotas_of(self.snapshot, servers, config.ps_per_server))
 
-    def _rounds(self, memory: Memory, pending: Sequence[Claim]) -> int:
+    def _rounds(self, memory: Memory, pending: Sequence[SizeRange]) -> int:
         if self.config.rounds:
             return self.config.rounds
         length = [self._shortest(claim) * self.slot_ms for claim in pending]
@@ -186,7 +186,7 @@ class Batches:
         ]
         return Full(*stated).times(config.theta_ppm)
 
-    def _scheduled(self, memory: Memory, current: Round, slot: int) -> Memory:
+    def _scheduled(self, memory: Memory, current: BatchRound, slot: int) -> Memory:
         """Schedule the jobs of a batch in one of its rounds."""
         if current.batch != memory.last[0]:
             memory = replace(memory, full=memory.seen)
@@ -224,14 +224,14 @@ class Batches:
         )
         return replace(entry, gpus=income.gpus, earned=per_hour, lent=income.lent)
 
-    def _density(self, claim: Claim, request: Request) -> Full:
+    def _density(self, claim: SizeRange, request: Request) -> Full:
         slots = max(1, request.shortest)
         gpus = max((need.gpus for need in request.need.values()), default=0) * request.most
         if not gpus:
             return LEAST
         return density(worth_at(claim.one, slots * self.slot_ms), gpus * slots, slots)
 
-    def _ledger(self, memory: Memory, current: Round, begins_ms: int) -> Ledger:
+    def _ledger(self, memory: Memory, current: BatchRound, begins_ms: int) -> Ledger:
         """The use of the fleet in a round: by running jobs, until they are expected to be done."""
         ledger = self._empty(current.slots, self._full(memory.full))
         calendars = ledger.calendars
@@ -249,14 +249,14 @@ class Batches:
                 calendars[on].take(number, 0, end, amount, 1)
                 gpus += amount.gpus
             ledger.use(tenant_of(claim.one, self.snapshot), family, slice(0, end), gpus)
-        waiting: dict[str, Claim] = {claim.id: claim for claim in self.claims if not claim.now}
+        waiting: dict[str, SizeRange] = {claim.id: claim for claim in self.claims if not claim.now}
         for name, entry in memory.entries.items():
             if name in waiting and entry.family in calendars:
                 end = (entry.end_ms - begins_ms) // self.slot_ms
                 _keep(calendars[Family(entry.family)], waiting[name], entry, end)
         return ledger
 
-    def _done_slot(self, claim: Claim, family: Family, begins_ms: int, slots: int) -> int:
+    def _done_slot(self, claim: SizeRange, family: Family, begins_ms: int, slots: int) -> int:
         rest_ms = claim.one.alone_ms.get(family, claim.one.left_ms)
         done_ms = self.snapshot.now_ms + rest_ms - begins_ms
         return max(1, min(slots, round(done_ms) // self.slot_ms + 1))
@@ -266,12 +266,12 @@ def _one_slot(_family: Family, _members: int, _apart: bool) -> int:
     return 1
 
 
-def at_once(claim: Claim) -> bool:
+def at_once(claim: SizeRange) -> bool:
     """Whether a contender needs no GPU: batches are about GPUs alone."""
     return not claim.gpus
 
 
-def _keep(calendar: Calendar, claim: Claim, entry: Entry, end: int) -> None:
+def _keep(calendar: Calendar, claim: SizeRange, entry: Entry, end: int) -> None:
     """Keep room for a job that is due and has no place yet, since another takes longer."""
     need = claim.one.runs[0].task.demand_on(Family(entry.family))
     if need is None:

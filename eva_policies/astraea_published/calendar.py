@@ -19,7 +19,7 @@ _AMPLE = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class CalendarServer:
     """A machine of the type.
 
     Attributes:
@@ -47,7 +47,7 @@ class Calendar:
     """
 
     def __init__(
-        self, servers: Sequence[Server], slots: int, ps_per_server: int, full: Full
+        self, servers: Sequence[CalendarServer], slots: int, ps_per_server: int, full: Full
     ) -> None:
         self.servers = tuple(servers)
         self.slots = slots

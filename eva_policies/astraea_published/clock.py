@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class BatchRound:
     """A round of a batch.
 
     Attributes:
@@ -37,7 +37,7 @@ class Round:
         return self.batch, self.number
 
 
-def round_at(slot: int, rounds: int) -> Round | None:
+def round_at(slot: int, rounds: int) -> BatchRound | None:
     """The round that a slot is in; `None` before the first one.
 
     Args:
@@ -50,4 +50,4 @@ def round_at(slot: int, rounds: int) -> Round | None:
     length = 1 << batch
     number = (slot - rounds * length) // length
     start = (rounds + number) * length
-    return Round(batch, number + 1, start, start + length)
+    return BatchRound(batch, number + 1, start, start + length)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from eva_master.model.arithmetic.money import split
 from eva_policies.astraea_published.calendar import Ints
 from eva_policies.astraea_published.requests import Schedule
-from eva_policies.astraea_published.schedules import Limit
+from eva_policies.astraea_published.schedules import TypeLimit
 
 _THOUSAND = 1000
 
@@ -29,7 +29,7 @@ class Income:
 
 
 def divided(
-    schedule: Schedule, gpus: int, gpu_prices: Ints, ps_prices: Ints, idle: Mapping[str, Limit]
+    schedule: Schedule, gpus: int, gpu_prices: Ints, ps_prices: Ints, idle: Mapping[str, TypeLimit]
 ) -> Income:
     """Divide a job's payments, slot by slot, in proportion to the idle parts of tenants' quotas.
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from eva_master.model.ids import JobId, Millis, RunId, job_of
 from eva_master.model.planning.plan import Again, Assign, Hold, Loans, PlanEntry, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.model.planning.tenancy import Terms
-from eva_master.packing.fleet.allotted import Allotted, Claim
+from eva_master.model.planning.tenancy import LoanTerms
+from eva_master.packing.fleet.allotted import Allotted, SizeRange
 from eva_master.packing.fleet.capacity import Fleet
 from eva_master.ports import Planned, PolicyKind
 from eva_policies.astraea_published.batches import Batches, at_once
@@ -41,7 +41,7 @@ class AstraeaPublished:
         """Schedule the rounds that are due, and start the jobs whose time has come."""
         states: list[tuple[Batches, Memory]] = []
 
-        def allot(fleet: Fleet, claims: Sequence[Claim]) -> Mapping[RunId, int]:
+        def allot(fleet: Fleet, claims: Sequence[SizeRange]) -> Mapping[RunId, int]:
             batches = Batches(snapshot, fleet, claims, self._config, self._known)
             after = batches.followed(Memory.read(memory))
             states.append((batches, after))
@@ -90,20 +90,20 @@ def _told(entry: PlanEntry, memory: Memory, now: Millis) -> PlanEntry:
     return Hold(entry.run, _NO_ROOM if scheduled.start_ms <= now else _TURN)
 
 
-def _terms(batches: Batches, memory: Memory, placed: set[RunId]) -> tuple[Terms, ...]:
+def _terms(batches: Batches, memory: Memory, placed: set[RunId]) -> tuple[LoanTerms, ...]:
     """Terms of jobs that run or begin on room of others."""
-    terms: dict[JobId, Terms] = {}
+    terms: dict[JobId, LoanTerms] = {}
     for claim in batches.claims:
         entry = memory.entries.get(claim.id)
         if entry is None or not entry.gpus or not (claim.now or claim.id in placed):
             continue
         job = claim.one.job.id
-        own_terms = Terms(job, entry.gpus, entry.earned, entry.lent)
+        own_terms = LoanTerms(job, entry.gpus, entry.earned, entry.lent)
         terms[job] = own_terms if job not in terms else _together(terms[job], own_terms)
     return tuple(terms[job] for job in sorted(terms))
 
 
-def _together(first: Terms, second: Terms) -> Terms:
+def _together(first: LoanTerms, second: LoanTerms) -> LoanTerms:
     """The terms of a job of which several tasks borrow."""
     amounts: dict[str, int] = {}
     lent: dict[str, int] = {}
@@ -113,7 +113,9 @@ def _together(first: Terms, second: Terms) -> Terms:
             lent[name] = lent.get(name, 0) + gpus
     names = sorted(amounts)
     lenders = tuple((name, amounts[name]) for name in names)
-    return Terms(first.job, first.gpus + second.gpus, lenders, tuple(lent[name] for name in names))
+    return LoanTerms(
+        first.job, first.gpus + second.gpus, lenders, tuple(lent[name] for name in names)
+    )
 
 
 def _reads(config: Config) -> tuple[str, ...]:

@@ -9,37 +9,37 @@ from eva_master.model.ids import MILLION, Family, InstanceId
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.tenancy import ANY_FAMILY
 from eva_master.model.resources import NOTHING, Resources
-from eva_master.packing.fleet.allotted import Claim
+from eva_master.packing.fleet.allotted import SizeRange
 from eva_master.packing.fleet.capacity import Fleet
 from eva_master.packing.fleet.contenders import Contender
 from eva_master.packing.valuation.job_worth import worth_of
-from eva_policies.astraea_published.calendar import Server
+from eva_policies.astraea_published.calendar import CalendarServer
 from eva_policies.astraea_published.config import Config
 from eva_policies.astraea_published.requests import Lengths, Request
-from eva_policies.astraea_published.rounds import Quota
+from eva_policies.astraea_published.rounds import TypeQuota
 
 EVERYBODY = ""
 """The owner of the whole fleet where no tenant has a quota."""
 
 
-def servers_of(snapshot: Snapshot, fleet: Fleet) -> dict[Family, list[Server]]:
+def servers_of(snapshot: Snapshot, fleet: Fleet) -> dict[Family, list[CalendarServer]]:
     """The machines of each type, existing ones first."""
-    servers: dict[Family, list[Server]] = {}
+    servers: dict[Family, list[CalendarServer]] = {}
     unlaunched = {family: dict(sizes) for family, sizes in fleet.machines.items()}
     for view in sorted(snapshot.instances, key=lambda it: it.id):
         if view.id in fleet.live:
             machine = view.offering.type
-            servers.setdefault(machine.family, []).append(Server(view.id, machine.capacity))
+            servers.setdefault(machine.family, []).append(CalendarServer(view.id, machine.capacity))
             unlaunched[machine.family][machine.capacity] -= 1
     for family, sizes in unlaunched.items():
         for capacity, count in sorted(sizes.items()):
-            servers.setdefault(family, []).extend([Server(None, capacity)] * max(0, count))
+            servers.setdefault(family, []).extend([CalendarServer(None, capacity)] * max(0, count))
     return servers
 
 
 def quotas_of(
-    snapshot: Snapshot, servers: Mapping[Family, Sequence[Server]], ps_per_server: int
-) -> dict[str, dict[Family, Quota]]:
+    snapshot: Snapshot, servers: Mapping[Family, Sequence[CalendarServer]], ps_per_server: int
+) -> dict[str, dict[Family, TypeQuota]]:
     """The quota of each tenant on each type.
 
     Parameter servers are a tenant's in proportion to its GPUs, but one at least where it has any.
@@ -50,15 +50,15 @@ def quotas_of(
     }
     all_ps = {family: ps_per_server * len(machines) for family, machines in servers.items()}
     if not snapshot.tenants:
-        return {EVERYBODY: {family: Quota(gpus[family], all_ps[family]) for family in servers}}
-    quotas: dict[str, dict[Family, Quota]] = {}
+        return {EVERYBODY: {family: TypeQuota(gpus[family], all_ps[family]) for family in servers}}
+    quotas: dict[str, dict[Family, TypeQuota]] = {}
     for tenant in snapshot.tenants:
         own = dict(tenant.quota)
         mine = {}
         for family in servers:
             count = own.get(family, 0) + own.get(ANY_FAMILY, 0)
             part = all_ps[family] * count // max(1, gpus[family])
-            mine[family] = Quota(count, max(part, 1) if count and all_ps[family] else 0)
+            mine[family] = TypeQuota(count, max(part, 1) if count and all_ps[family] else 0)
         quotas[tenant.name] = mine
     return quotas
 
@@ -68,7 +68,7 @@ def tenant_of(one: Contender, snapshot: Snapshot) -> str:
     return one.job.spec.tenant if snapshot.tenants else EVERYBODY
 
 
-def lengths_of(claim: Claim, slot_ms: int) -> Lengths:
+def lengths_of(claim: SizeRange, slot_ms: int) -> Lengths:
     """Number of slots that a contender takes, by type and members, its start included."""
     contender, elastic = claim.one, claim.one.job.sharing.elastic
 
@@ -85,7 +85,7 @@ def lengths_of(claim: Claim, slot_ms: int) -> Lengths:
     return lengths
 
 
-def need_of(claim: Claim, fleet: Fleet) -> dict[Family, Resources]:
+def need_of(claim: SizeRange, fleet: Fleet) -> dict[Family, Resources]:
     """Demand of a member, by type; for a gang of different tasks, the maximum of each resource."""
     demands = {}
     types = fleet.machines if claim.elastic else claim.one.types
@@ -98,7 +98,7 @@ def need_of(claim: Claim, fleet: Fleet) -> dict[Family, Resources]:
 
 
 def request_of(
-    claim: Claim, snapshot: Snapshot, fleet: Fleet, slots: int, config: Config
+    claim: SizeRange, snapshot: Snapshot, fleet: Fleet, slots: int, config: Config
 ) -> Request:
     """A contender's request to a round, without its shortest time.
 
@@ -137,8 +137,8 @@ def worth_at(one: Contender, elapsed_ms: int) -> int:
 
 
 def busy(
-    snapshot: Snapshot, claims: Iterable[Claim]
-) -> list[tuple[Claim, Family, dict[InstanceId, Resources]]]:
+    snapshot: Snapshot, claims: Iterable[SizeRange]
+) -> list[tuple[SizeRange, Family, dict[InstanceId, Resources]]]:
     """Contenders with room in the fleet now: the type, and the room on each machine."""
     families = {view.id: view.offering.type.family for view in snapshot.instances}
     uses = []

@@ -11,11 +11,11 @@ from eva_master.model.ids import Family
 from eva_policies.astraea_published.calendar import Calendar, Ints
 from eva_policies.astraea_published.incomes import Income, divided
 from eva_policies.astraea_published.requests import Bandwidth, Request, Schedule
-from eva_policies.astraea_published.schedules import Limit, best
+from eva_policies.astraea_published.schedules import TypeLimit, best
 
 
 @dataclass(frozen=True, slots=True)
-class Quota:
+class TypeQuota:
     """A tenant's quota of one type.
 
     Attributes:
@@ -52,7 +52,7 @@ class Ledger:
     """
 
     calendars: Mapping[Family, Calendar]
-    quotas: Mapping[str, Mapping[Family, Quota]]
+    quotas: Mapping[str, Mapping[Family, TypeQuota]]
     gpus: dict[tuple[str, Family], Ints] = field(default_factory=dict)
     ps: dict[tuple[str, Family], Ints] = field(default_factory=dict)
 
@@ -70,17 +70,17 @@ class Ledger:
             )
             used[slots] += count
 
-    def idle(self, tenant: str, family: Family) -> Limit:
+    def idle(self, tenant: str, family: Family) -> TypeLimit:
         """Idle part of a tenant's quota of a type, by slot."""
-        quota = self.quotas.get(tenant, {}).get(family, Quota(0, 0))
+        quota = self.quotas.get(tenant, {}).get(family, TypeQuota(0, 0))
         gpus, ps = self.own(tenant, family)
-        return Limit(np.maximum(quota.gpus - gpus, 0), np.maximum(quota.ps - ps, 0))
+        return TypeLimit(np.maximum(quota.gpus - gpus, 0), np.maximum(quota.ps - ps, 0))
 
-    def limits(self, tenant: str) -> dict[Family, Limit]:
+    def limits(self, tenant: str) -> dict[Family, TypeLimit]:
         """Idle parts of a tenant's quotas of all types."""
         return {family: self.idle(tenant, family) for family in self.calendars}
 
-    def lent(self) -> dict[Family, Limit]:
+    def lent(self) -> dict[Family, TypeLimit]:
         """Idle parts of all tenants' quotas together."""
         limits_of = {}
         for family, calendar in self.calendars.items():
@@ -89,7 +89,7 @@ class Ledger:
             for tenant in self.quotas:
                 rest = self.idle(tenant, family)
                 gpus, ps = gpus + rest.gpus, ps + rest.ps
-            limits_of[family] = Limit(gpus, ps)
+            limits_of[family] = TypeLimit(gpus, ps)
         return limits_of
 
 
@@ -151,7 +151,7 @@ def _borrowed(
     ledger: Ledger,
     request: Request,
     schedule: Schedule,
-    weights: Mapping[Family, Mapping[str, Limit]],
+    weights: Mapping[Family, Mapping[str, TypeLimit]],
 ) -> Admitted:
     """Have a job use what tenants leave; `weights` is what each of them does."""
     calendar, family = ledger.calendars[schedule.family], schedule.family

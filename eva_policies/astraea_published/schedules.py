@@ -16,7 +16,7 @@ _MANY = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class TypeLimit:
     """Upper limit of a job's use of one type in each slot, free or not.
 
     Attributes:
@@ -30,7 +30,7 @@ class Limit:
 def best(
     request: Request,
     calendars: Mapping[Family, Calendar],
-    limits: Mapping[Family, Limit],
+    limits: Mapping[Family, TypeLimit],
     bandwidth: Bandwidth,
     first: int = 0,
     *,
@@ -53,21 +53,23 @@ def best(
     for family in sorted(request.need):
         if family not in calendars or family not in limits:
             continue
-        search = _Search(request, family, (calendars[family], limits[family]), bandwidth, first)
+        search = _ScheduleSearch(
+            request, family, (calendars[family], limits[family]), bandwidth, first
+        )
         schedule = search.best(priced=priced)
         if schedule is not None and (chosen is None or schedule.payoff > chosen.payoff):
             chosen = schedule
     return chosen
 
 
-class _Search:
+class _ScheduleSearch:
     """Tries all starts and numbers of members on one type."""
 
     def __init__(
         self,
         request: Request,
         family: Family,
-        room: tuple[Calendar, Limit],
+        room: tuple[Calendar, TypeLimit],
         bandwidth: Bandwidth,
         first: int,
     ) -> None:

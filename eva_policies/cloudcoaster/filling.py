@@ -25,7 +25,7 @@ from eva_master.packing.toolkit import (
     UnplacedGroup,
 )
 from eva_policies.cloudcoaster.config import Config
-from eva_policies.cloudcoaster.market import Market, is_spot, slots_in, slots_of
+from eva_policies.cloudcoaster.market import KindPurchases, is_spot, slots_in, slots_of
 from eva_policies.cloudcoaster.order import Key, task_ms
 from eva_policies.cloudcoaster.sizing import needed
 
@@ -58,7 +58,7 @@ def _alike(instances: Sequence[Lendable]) -> Counter[tuple[Family, Resources]]:
     return counts
 
 
-class Filling:
+class RowFilling:
     """One plan's rounds over the rows of open instances.
 
     Args:
@@ -157,11 +157,11 @@ class Filling:
 
     def _market(
         self, task: TaskSpec, speeds: Speeds = (), on_sale: Sequence[Offering] | None = None
-    ) -> Market:
+    ) -> KindPurchases:
         members = [self._instances.offerings[row] for row in self._members()]
         all_members = (*members, *self._leaving)
         on_sale = self._instances.on_sale() if on_sale is None else on_sale
-        return Market(self._config, task, all_members, on_sale, speeds, listed=self._listed)
+        return KindPurchases(self._config, task, all_members, on_sale, speeds, listed=self._listed)
 
     # -- room that there is ----------------------------------------------------------------------
 

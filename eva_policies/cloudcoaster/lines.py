@@ -14,14 +14,14 @@ from eva_master.model.planning.standing import Line, Newcomers, Pool
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.packing.toolkit import UnplacedGroup
 from eva_policies.cloudcoaster.config import Config
-from eva_policies.cloudcoaster.filling import Filling
+from eva_policies.cloudcoaster.filling import RowFilling
 from eva_policies.cloudcoaster.market import is_spot
 from eva_policies.cloudcoaster.memory import Memory
 from eva_policies.cloudcoaster.order import first_served, task_ms
 from eva_policies.cloudcoaster.probes import (
+    ProbedServer,
     Probes,
-    Server,
-    Waiting,
+    ProbingJob,
     Where,
     passed_over,
     probed,
@@ -32,7 +32,7 @@ STEADY, TRANSIENT, SHARED = "steady", "transient", "shared"
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
+class ShortJobLines:
     """How those who wait stand in line.
 
     Attributes:
@@ -46,8 +46,8 @@ class Lines:
 
 
 def one_line(
-    waits: Sequence[UnplacedGroup], filling: Filling, pools: Sequence[Pool], config: Config
-) -> Lines:
+    waits: Sequence[UnplacedGroup], filling: RowFilling, pools: Sequence[Pool], config: Config
+) -> ShortJobLines:
     """A single line for all rooms, in which arriving jobs stand at once.
 
     Args:
@@ -57,7 +57,7 @@ def one_line(
         config: The settings.
     """
     if not waits and not pools:
-        return Lines()
+        return ShortJobLines()
     lent = _lent([instance.id for instance in filling.shared])
     names = tuple(pool.name for pool in (*pools, *lent))
     hosted = dict.fromkeys(
@@ -65,16 +65,16 @@ def one_line(
     )
     patience_ms = config.long_patience_s * 1000
     line = Line(names, tuple(hosted), patience_ms=patience_ms, open_to=Newcomers())
-    return Lines((line,) if names else (), lent)
+    return ShortJobLines((line,) if names else (), lent)
 
 
 def at_servers(
     snapshot: Snapshot,
     waits: Sequence[UnplacedGroup],
-    servers: Servers,
+    servers: ProbeTargets,
     before: Memory,
     config: Config,
-) -> Lines:
+) -> ShortJobLines:
     """A line at each server that a job has asked.
 
     Args:
@@ -88,7 +88,7 @@ def at_servers(
     tasks = Counter(unplaced.group.job.id for unplaced in waits)
     first = {unplaced.group.job.id: unplaced for unplaced in reversed(waits)}
     waiting = [
-        Waiting(
+        ProbingJob(
             unplaced.group.job,
             tasks[job] + unplaced.group.job.array.unseen,
             task_ms(unplaced.group.job, unknown_ms),
@@ -106,7 +106,7 @@ def at_servers(
     )
     order = first_served(snapshot.runs, snapshot.now_ms, unknown_ms, None)
     patience_ms = config.long_patience_s * 1000
-    return Lines(queues(waiting, probes, order, config.age_cap, patience_ms), lent, probes)
+    return ShortJobLines(queues(waiting, probes, order, config.age_cap, patience_ms), lent, probes)
 
 
 def _running(snapshot: Snapshot) -> dict[Where, tuple[Millis, JobId]]:
@@ -120,7 +120,7 @@ def _running(snapshot: Snapshot) -> dict[Where, tuple[Millis, JobId]]:
     }
 
 
-class Servers:
+class ProbeTargets:
     """Servers that short jobs may ask.
 
     Args:
@@ -141,9 +141,9 @@ class Servers:
         self._all = list(_servers(snapshot, members, shared, released))
         self._up: set[Where] = {view.id for view in snapshot.instances if view.ready}
         self._up |= self.shared
-        self._known: dict[tuple[tuple[Family, Resources], ...], dict[Where, Server]] = {}
+        self._known: dict[tuple[tuple[Family, Resources], ...], dict[Where, ProbedServer]] = {}
 
-    def of(self, task: TaskSpec) -> Mapping[Where, Server]:
+    def of(self, task: TaskSpec) -> Mapping[Where, ProbedServer]:
         """Servers that could hold a task if they were empty; if some are up, these alone.
 
         Released servers do not count as being up.
@@ -167,14 +167,14 @@ def _servers(
     members: Iterable[tuple[Where, Offering]],
     shared: Sequence[Lendable],
     released: Set[InstanceId],
-) -> Iterator[tuple[Server, Offering]]:
+) -> Iterator[tuple[ProbedServer, Offering]]:
     long = {run.instance for run in snapshot.runs if run.long}
     for name, offering in members:
         spot = is_spot(offering)
         pool = TRANSIENT if spot else STEADY
-        yield Server(name, pool, spot, not spot, name in long, name in released), offering
+        yield ProbedServer(name, pool, spot, not spot, name in long, name in released), offering
     for instance in shared:
-        yield Server(instance.id, SHARED, long=instance.own != NOTHING), instance.offering
+        yield ProbedServer(instance.id, SHARED, long=instance.own != NOTHING), instance.offering
 
 
 def _lent(instances: Sequence[InstanceId]) -> tuple[Pool, ...]:

@@ -35,7 +35,7 @@ def is_spot(offering: Offering) -> bool:
     return offering.purchase is Purchase.SPOT
 
 
-class Market:
+class KindPurchases:
     """Purchases for tasks of one kind; the budget is that of all members.
 
     Args:

@@ -19,16 +19,16 @@ from eva_master.packing.toolkit import (
     PricedShape,
     UnplacedGroup,
     build_plan,
-    by_now,
     open_instances,
     place,
     waiting,
+    with_current_estimates,
     without_interference,
 )
 from eva_master.ports import Planned, PolicyKind
 from eva_policies.cloudcoaster.config import PRESETS, Config
-from eva_policies.cloudcoaster.filling import Filling, holds_short
-from eva_policies.cloudcoaster.lines import STEADY, TRANSIENT, Servers, at_servers, one_line
+from eva_policies.cloudcoaster.filling import RowFilling, holds_short
+from eva_policies.cloudcoaster.lines import STEADY, TRANSIENT, ProbeTargets, at_servers, one_line
 from eva_policies.cloudcoaster.market import is_spot, slots_of
 from eva_policies.cloudcoaster.memory import NAME, Memory, Needs
 from eva_policies.cloudcoaster.order import first_served, task_ms
@@ -55,11 +55,11 @@ class CloudCoaster:
 
     def plan(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Planned:
         """Fill the existing room, add members as needed, and put the rest in line."""
-        config, snapshot = self._config, by_now(snapshot)
+        config, snapshot = self._config, with_current_estimates(snapshot)
         instances = open_instances(snapshot, self._cache)
         unknown_ms = config.clear_within_s * 1000
         order = first_served(snapshot.runs, snapshot.now_ms, unknown_ms, config.age_cap)
-        filling = Filling(config, snapshot, instances, order)
+        filling = RowFilling(config, snapshot, instances, order)
         groups = waiting(snapshot)
         unplaced = place(
             instances, [group for group in groups if not _lines_up(group)], filling.place_each
@@ -98,7 +98,7 @@ class CloudCoaster:
         pools = stated.pools(backlog, "" if rule is None else f"; {rule.reason}", config.slots)
         released = frozenset(snapshot.instances[row].id for row in finishing & {*kept})
         if config.probes:
-            servers = Servers(snapshot, stated.members, filling.shared, released)
+            servers = ProbeTargets(snapshot, stated.members, filling.shared, released)
             lines = at_servers(snapshot, waits, servers, before, config)
         else:
             lines = one_line(waits, filling, pools, config)
@@ -174,7 +174,7 @@ class CloudCoaster:
 
 
 def _with_hosts(
-    kept: Set[int], filling: Filling, instances: OpenInstances, waits: Sequence[UnplacedGroup]
+    kept: Set[int], filling: RowFilling, instances: OpenInstances, waits: Sequence[UnplacedGroup]
 ) -> Set[int]:
     """The members that stay, with one more for each kind of task that fits none of these.
 

@@ -30,7 +30,7 @@ that came later.
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ProbedServer:
     """A server that a job may ask.
 
     Attributes:
@@ -49,7 +49,9 @@ class Server:
     released: bool = False
 
 
-def asked(job: JobId, tasks: int, servers: Sequence[Server], seed: int = 1) -> tuple[Where, ...]:
+def asked(
+    job: JobId, tasks: int, servers: Sequence[ProbedServer], seed: int = 1
+) -> tuple[Where, ...]:
     """Servers that a job asks; equal for equal arguments.
 
     First any servers are drawn at random. Servers that hold a long task refuse, and name others, so
@@ -89,7 +91,7 @@ class _Dice:
         return int.from_bytes(digest) % sides
 
 
-def _some(dice: _Dice, servers: Sequence[Server], count: int) -> Sequence[Server]:
+def _some(dice: _Dice, servers: Sequence[ProbedServer], count: int) -> Sequence[ProbedServer]:
     """A random choice of so many of the servers, all if they are no more (Fisher and Yates)."""
     if count >= len(servers):
         return servers
@@ -101,7 +103,7 @@ def _some(dice: _Dice, servers: Sequence[Server], count: int) -> Sequence[Server
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class ProbingJob:
     """A job with waiting tasks.
 
     Attributes:
@@ -113,10 +115,10 @@ class Waiting:
     job: JobView
     tasks: int
     each_ms: int
-    servers: Mapping[Where, Server]
+    servers: Mapping[Where, ProbedServer]
 
 
-def probed(waiting: Iterable[Waiting], before: Probes, seed: int) -> Probes:
+def probed(waiting: Iterable[ProbingJob], before: Probes, seed: int) -> Probes:
     """Servers that each job has asked: those of the round before, while any of these exists.
 
     Args:
@@ -175,7 +177,7 @@ def passed_over(
 
 
 def queues(
-    waiting: Sequence[Waiting],
+    waiting: Sequence[ProbingJob],
     probes: Probes,
     order: Callable[[JobView], Key],
     age_cap: int,

@@ -11,7 +11,7 @@ from eva_master.model.planning.snapshot import Lendable, Snapshot
 from eva_master.model.values import alike, sameness
 from eva_master.packing.toolkit import OpenInstances
 from eva_policies.cloudcoaster.config import Config
-from eva_policies.cloudcoaster.market import Market, is_spot, slots_in, slots_of
+from eva_policies.cloudcoaster.market import KindPurchases, is_spot, slots_in, slots_of
 from eva_policies.cloudcoaster.sizing import published
 
 
@@ -27,7 +27,7 @@ class LongLoad:
     held: int
     static: int
 
-    def told(self, threshold_ppm: int, transient: int) -> str:
+    def describe(self, threshold_ppm: int, transient: int) -> str:
         """Description of this load, with so many transient slots."""
         whole = self.static + transient
         share = 100 * self.held / whole if whole else 0.0
@@ -101,10 +101,10 @@ def resized(
     load = long_load(snapshot.beside.instances, steady, task, outlasting)
     leaving = [view.offering for view in snapshot.draining]
 
-    def market(more: Sequence[Offering] = ()) -> Market:
+    def market(more: Sequence[Offering] = ()) -> KindPurchases:
         offerings = [instances.offerings[row] for row in rows]
         members = (*offerings, *leaving, *more)
-        return Market(config, task, members, instances.on_sale(), listed=snapshot.catalog)
+        return KindPurchases(config, task, members, instances.on_sale(), listed=snapshot.catalog)
 
     transient = sum(_slots(instances, row, task) for row in spot)
     most = market().most_spot_slots
@@ -120,7 +120,7 @@ def resized(
     slots = {row: _slots(instances, row, task) for row in spot}
     kept = staying(snapshot, instances, slots, wanted)
     slots_left = sum(slots[row] for row in kept) + added
-    return Resized(kept, tuple(bought), load.told(config.threshold_ppm, slots_left))
+    return Resized(kept, tuple(bought), load.describe(config.threshold_ppm, slots_left))
 
 
 def staying(
@@ -167,7 +167,9 @@ def within_budget(
     on_sale = instances.on_sale()
 
     def missing(task: TaskSpec) -> int:
-        market = Market(config, task, (*offerings, *leaving), on_sale, listed=snapshot.catalog)
+        market = KindPurchases(
+            config, task, (*offerings, *leaving), on_sale, listed=snapshot.catalog
+        )
         return market.spent - market.budget
 
     over, gone = missing(task), set[int]()

@@ -9,7 +9,7 @@ from eva_master.model.fleet.job_keys import reads_none
 from eva_master.model.ids import RunId
 from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.packing.fleet.allotted import Allotted, Claim
+from eva_master.packing.fleet.allotted import Allotted, SizeRange
 from eva_master.packing.fleet.capacity import Fleet
 from eva_master.ports import Planned, PolicyKind
 from eva_policies.gandiva_fair.config import NAME, Config
@@ -38,13 +38,13 @@ class GandivaFair:
         return plan, memory
 
 
-def _members(snapshot: Snapshot, fleet: Fleet, claims: Sequence[Claim]) -> Mapping[RunId, int]:
+def _members(snapshot: Snapshot, fleet: Fleet, claims: Sequence[SizeRange]) -> Mapping[RunId, int]:
     """Number of members of each contender that run."""
     total = sum(capacity.gpus for capacity in fleet.capacity().values())
     quotas = {tenant.name: sum(count for _, count in tenant.quota) for tenant in snapshot.tenants}
     running = {claim.id: claim.now for claim in claims if claim.keeps}
     kept: dict[str, int] = {}
-    open_to: dict[str, list[Claim]] = {}
+    open_to: dict[str, list[SizeRange]] = {}
     for claim in claims:
         if claim.keeps:
             kept[claim.tenant] = kept.get(claim.tenant, 0) + claim.now * claim.gpus
@@ -68,7 +68,7 @@ def _members(snapshot: Snapshot, fleet: Fleet, claims: Sequence[Claim]) -> Mappi
     return running | more
 
 
-def _gpus(members: Mapping[RunId, int], claims: Sequence[Claim]) -> int:
+def _gpus(members: Mapping[RunId, int], claims: Sequence[SizeRange]) -> int:
     return sum(members.get(claim.id, 0) * claim.gpus for claim in claims)
 
 

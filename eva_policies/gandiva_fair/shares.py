@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import TypeVar
 
 from eva_master.model.ids import Millis, RunId
-from eva_master.packing.fleet.allotted import Claim
+from eva_master.packing.fleet.allotted import SizeRange
 
 K = TypeVar("K", bound=str)
 
@@ -45,7 +45,7 @@ def divided(total: int, tickets: Mapping[K, int], most: Mapping[K, int]) -> dict
     return whole
 
 
-def within(claims: Sequence[Claim], gpus: int, now: Millis) -> dict[RunId, int]:
+def within(claims: Sequence[SizeRange], gpus: int, now: Millis) -> dict[RunId, int]:
     """Divide GPUs among contenders: each as many members as the others, as far as they go.
 
     If not all can run at once, those with the least GPU time go first.
@@ -74,5 +74,5 @@ def within(claims: Sequence[Claim], gpus: int, now: Millis) -> dict[RunId, int]:
     return members
 
 
-def _rank(claim: Claim, now: Millis) -> tuple[object, ...]:
+def _rank(claim: SizeRange, now: Millis) -> tuple[object, ...]:
     return -claim.one.job.priority, claim.one.job.progress.attained.at_ms(now), claim.came

@@ -10,7 +10,7 @@ from eva_master.packing.bins.open_instances import OpenInstances
 from eva_master.packing.fleet.contenders import Contender
 from eva_master.packing.fleet.seating import Seats
 from eva_master.packing.fleet.settling import settle
-from eva_policies.gavel.rounds import Claim
+from eva_policies.gavel.rounds import TypedClaim
 
 
 def take_turns(
@@ -18,7 +18,7 @@ def take_turns(
     instances: OpenInstances,
     types: Sequence[Family],
     contenders: Sequence[Contender],
-    order: Sequence[Claim],
+    order: Sequence[TypedClaim],
 ) -> None:
     """Seat the contenders that this round decides on, in their order.
 
@@ -77,7 +77,9 @@ def _begun(one: Contender, instances: OpenInstances) -> set[Family]:
     return {instances.offerings[rows[run.id]].type.family for run in one.runs if run.id in rows}
 
 
-def hasten(seats: Seats, instances: OpenInstances, order: Sequence[Claim]) -> None:
+def move_to_faster_type(
+    seats: Seats, instances: OpenInstances, order: Sequence[TypedClaim]
+) -> None:
     """Move contenders to types with room if they end sooner by it."""
     moved = True
     while moved:

@@ -11,7 +11,7 @@ from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import Resources
 from eva_master.packing.fleet.contenders import Contender
-from eva_master.packing.fleet.outlook import Outlook, expected_turn, outlook
+from eva_master.packing.fleet.outlook import FleetForecast, expected_turn, outlook
 from eva_master.packing.fleet.policy import FleetPolicy
 from eva_master.packing.fleet.seating import Seats
 from eva_master.packing.fleet.turns import turn_plan, unplaced
@@ -19,9 +19,9 @@ from eva_master.packing.toolkit import open_instances
 from eva_master.ports import Planned, PolicyKind
 from eva_policies.gavel.allocation import Divide, makespan, max_min, max_sum
 from eva_policies.gavel.config import NAME, PRESETS, Config
-from eva_policies.gavel.granting import hasten, take_turns
+from eva_policies.gavel.granting import move_to_faster_type, take_turns
 from eva_policies.gavel.memory import Division, Memory
-from eva_policies.gavel.rounds import Claim, claims, divided, received
+from eva_policies.gavel.rounds import TypedClaim, claims, divided, received
 
 _ANYWAY_MS = 3_600_000
 """Time after which the fleet is divided anew though jobs and fleet are the same, since rates may be
@@ -49,12 +49,12 @@ class Gavel(FleetPolicy[Config]):
         order = claims(contenders, division, lease_ms)
         instances = open_instances(snapshot, self._cache)
         if all(contender.seated or not contender.chooses for contender in contenders):
-            hasten(Seats(snapshot, instances, ()), instances, order)
+            move_to_faster_type(Seats(snapshot, instances, ()), instances, order)
         else:
             seats = Seats(snapshot, instances, contenders)
             take_turns(seats, instances, tuple(fleet.machines), contenders, order)
         unseated = unplaced(contenders, instances)
-        expected = Outlook({}, 0.0)
+        expected = FleetForecast({}, 0.0)
         if unseated:
             turn_ms = 1000 * max(self._config.lease_s, self._config.round_gap_s or 0)
             expected = _expected(order, Seats(snapshot, instances, ()), capacity, turn_ms)
@@ -89,13 +89,13 @@ class Gavel(FleetPolicy[Config]):
 
 
 def _expected(
-    order: Sequence[Claim], seats: Seats, capacity: Mapping[Family, Resources], turn_ms: int
-) -> Outlook:
+    order: Sequence[TypedClaim], seats: Seats, capacity: Mapping[Family, Resources], turn_ms: int
+) -> FleetForecast:
     """When each contender has its turn, if all before it have one turn each.
 
     Contenders with a place keep it until the end of their turn.
     """
-    first = dict[RunId, Claim]()
+    first = dict[RunId, TypedClaim]()
     for claim in order:
         first.setdefault(claim.one.id, claim)
     queue = ((claim.one, claim.family) for claim in first.values())
@@ -106,7 +106,7 @@ def _expected(
 
 
 def _reasons(
-    left: Sequence[Contender], order: Sequence[Claim], expected: Outlook
+    left: Sequence[Contender], order: Sequence[TypedClaim], expected: FleetForecast
 ) -> dict[RunId, str]:
     """Reasons of contenders without a place: by the first claim of each."""
     waits = {contender.id for contender in left}

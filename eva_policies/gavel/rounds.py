@@ -95,7 +95,7 @@ def _received(
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class TypedClaim:
     """A contender on one of the types where it can run.
 
     Attributes:
@@ -107,7 +107,7 @@ class Claim:
     due: float
 
 
-def claims(contenders: Sequence[Contender], division: Division, lease_ms: int) -> list[Claim]:
+def claims(contenders: Sequence[Contender], division: Division, lease_ms: int) -> list[TypedClaim]:
     """All claims in order: by priority, then by the least received part of the share due.
 
     Half a lease counts as received from the beginning, so that no division is by zero. Among
@@ -132,5 +132,5 @@ def claims(contenders: Sequence[Contender], division: Division, lease_ms: int) -
                 -best / contender.alone_ms[family],
                 contender.job.submitted_ms,
             )
-            ranked.append(((*rank, contender.id, family), Claim(contender, family, due)))
+            ranked.append(((*rank, contender.id, family), TypedClaim(contender, family, due)))
     return [claim for _, claim in sorted(ranked, key=lambda it: it[0])]

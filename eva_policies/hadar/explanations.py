@@ -7,19 +7,21 @@ from collections.abc import Mapping
 from eva_master.model.ids import MILLION, Family, RunId
 from eva_master.model.resources import Resources
 from eva_master.model.values import replace
-from eva_master.packing.fleet.outlook import Outlook, expected_turn, outlook
+from eva_master.packing.fleet.outlook import FleetForecast, expected_turn, outlook
 from eva_master.packing.fleet.seating import Seats
-from eva_policies.hadar.order import Order, Turn
+from eva_policies.hadar.order import RankedContender, RoundOrder
 
 
-def expectation(order: Order, seats: Seats, capacity: Mapping[Family, Resources]) -> Outlook:
+def expectation(
+    order: RoundOrder, seats: Seats, capacity: Mapping[Family, Resources]
+) -> FleetForecast:
     """Forecast of the round, see `outlook`; all jobs end no earlier than the round's bound."""
     queue = ((turn.one, next(iter(turn.suits), None)) for turn in order.turns)
     forecast = outlook(queue, seats, capacity)
     return replace(forecast, end_ms=max(order.bound_ms, forecast.end_ms))
 
 
-def reasons(order: Order, expected: Outlook) -> dict[RunId, str]:
+def reasons(order: RoundOrder, expected: FleetForecast) -> dict[RunId, str]:
     """Why contenders have no place, by their ids."""
     whys = {}
     for turn in order.turns:
@@ -31,7 +33,7 @@ def reasons(order: Order, expected: Outlook) -> dict[RunId, str]:
     return whys
 
 
-def figures(order: Order, expected: Outlook) -> dict[str, int | float | str]:
+def figures(order: RoundOrder, expected: FleetForecast) -> dict[str, int | float | str]:
     """Statistics of the round, by name: times in milliseconds; a type's worth per machine hour.
 
     The worth of a type is its part of the fleet's worth, in millionths; all sum to a million.
@@ -45,5 +47,5 @@ def figures(order: Order, expected: Outlook) -> dict[str, int | float | str]:
     return statistics
 
 
-def _before(turn: Turn, order: Order) -> bool:
+def _before(turn: RankedContender, order: RoundOrder) -> bool:
     return not turn.critical and bool(order.turns) and order.turns[0].critical

@@ -22,7 +22,7 @@ _LEASES = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class RankedContender:
     """A contender in the order of choice.
 
     Attributes:
@@ -52,7 +52,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Urgency:
+class FleetSlack:
     """Earliest end of all work, and the slack of critical contenders.
 
     Attributes:
@@ -66,7 +66,7 @@ class Urgency:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class RoundOrder:
     """The order of a round.
 
     Attributes:
@@ -77,7 +77,7 @@ class Order:
 
     bound_ms: float
     worth: LeastTime
-    turns: tuple[Turn, ...]
+    turns: tuple[RankedContender, ...]
 
 
 def ordered(
@@ -86,7 +86,7 @@ def ordered(
     on: Mapping[RunId, frozenset[Family]],
     config: Config,
     now: Millis,
-) -> Order:
+) -> RoundOrder:
     """Find the order of a round.
 
     Args:
@@ -104,7 +104,7 @@ def ordered(
     first = min((contender.job.submitted_ms for contender in contenders), default=now)
     span_ms = now - first + least.bound_ms
     slack_ms = min(1000 * config.slack_s, span_ms / _SLACK_PART)
-    urgent = Urgency(least.bound_ms, slack_ms)
+    urgent = FleetSlack(least.bound_ms, slack_ms)
     turns = [
         _turn(contender, urgent, worth, on.get(contender.id), config) for contender in contenders
     ]
@@ -119,7 +119,7 @@ def ordered(
         for turn in turns
     ]
     turns.sort(key=lambda turn: _rank(turn, config))
-    return Order(least.bound_ms, worth, tuple(turns))
+    return RoundOrder(least.bound_ms, worth, tuple(turns))
 
 
 def _is_brief(one: Contender, lease_ms: int) -> bool:
@@ -146,11 +146,11 @@ def _needs(contenders: Sequence[Contender]) -> list[Need]:
 
 def _turn(
     one: Contender,
-    urgent: Urgency,
+    urgent: FleetSlack,
     worth: LeastTime,
     on: frozenset[Family] | None,
     config: Config,
-) -> Turn:
+) -> RankedContender:
     # A contender that moves takes longer.
     takes = {
         family: ms + (one.move_ms if on is not None and on != {family} else 0)
@@ -163,7 +163,7 @@ def _turn(
     if not one.types:
         fastest = sorted(costs, key=lambda it: (takes[it], it))
         others = sorted(worth.price.keys() - costs.keys())
-        return Turn(one, costs, (*fastest, *others), parting, critical, mixed=True)
+        return RankedContender(one, costs, (*fastest, *others), parting, critical, mixed=True)
     in_time = [family for family in one.types if takes[family] <= urgent.bound_ms]
     in_time = in_time or [min(one.types, key=lambda it: (takes[it], it))]
     cheapest = sorted(in_time, key=lambda it: (costs[it], it))
@@ -174,11 +174,11 @@ def _turn(
         takes[first], costs[first], urgent
     ):
         parting = None
-    return Turn(one, costs, tuple(near), parting, critical)
+    return RankedContender(one, costs, tuple(near), parting, critical)
 
 
 def _parting(
-    one: Contender, urgent: Urgency, worth: LeastTime, on: frozenset[Family] | None
+    one: Contender, urgent: FleetSlack, worth: LeastTime, on: frozenset[Family] | None
 ) -> Parting | None:
     """The best way to have the tasks of a gang on several types, if there is any."""
     ways = [
@@ -190,13 +190,13 @@ def _parting(
     return min(ways, key=lambda it: _worse(it.takes_ms, it.cost, urgent), default=None)
 
 
-def _worse(takes_ms: float, cost: float, urgent: Urgency) -> tuple[bool, float]:
+def _worse(takes_ms: float, cost: float, urgent: FleetSlack) -> tuple[bool, float]:
     """Sort key from good to bad: ends beyond the bound are worst, then higher costs."""
     late = takes_ms > urgent.bound_ms
     return late, takes_ms if late else cost
 
 
-def _rank(turn: Turn, config: Config) -> tuple[object, ...]:
+def _rank(turn: RankedContender, config: Config) -> tuple[object, ...]:
     """Sort key: late contenders go first, in the order of their arrival.
 
     Then contenders that have waited long enough and end within a lease, since that delays others

@@ -18,7 +18,7 @@ from eva_master.packing.toolkit import open_instances
 from eva_master.ports import Planned, PolicyKind
 from eva_policies.hadar.config import NAME, Config
 from eva_policies.hadar.explanations import expectation, figures, reasons
-from eva_policies.hadar.order import Order, Turn, ordered
+from eva_policies.hadar.order import RankedContender, RoundOrder, ordered
 
 
 class Hadar(FleetPolicy[Config]):
@@ -63,7 +63,7 @@ class Hadar(FleetPolicy[Config]):
         return replace(plan, figures={**plan.figures, **figures(order, expected)}), memory
 
 
-def _choose(turn: Turn, seats: Seats) -> bool:
+def _choose(turn: RankedContender, seats: Seats) -> bool:
     """Seat who is next on types that suit it, be it where it was; says whether that is done."""
     if turn.parting is not None and seats.each(turn.one, turn.parting.types):
         return True
@@ -74,14 +74,16 @@ def _choose(turn: Turn, seats: Seats) -> bool:
     return any(seats.on(turn.one, (family,)) for family in suits)
 
 
-def _held_up(order: Order, seats: Seats) -> bool:
+def _held_up(order: RoundOrder, seats: Seats) -> bool:
     """Whether a contender waits while a later one keeps a place by a lease."""
     waits = [number for number, turn in enumerate(order.turns) if not seats.has(turn.one)]
     kept = (number for number, turn in enumerate(order.turns) if not turn.one.chooses)
     return bool(waits) and waits[0] < max(kept, default=0)
 
 
-def _fill(turns: Sequence[Turn], seats: Seats, types: Sequence[Family]) -> list[Contender]:
+def _fill(
+    turns: Sequence[RankedContender], seats: Seats, types: Sequence[Family]
+) -> list[Contender]:
     """Seat contenders in idle room: first on the type that is used best, at last on mixed types.
 
     Returns:

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from eva_policies.hadar_published.find_alloc import Allocation, Allocator
-from eva_policies.hadar_published.requests import Ask
+from eva_policies.hadar_published.requests import GpuRequest
 from eva_policies.hadar_published.servers import Free, is_full, taken
 
 
@@ -33,11 +33,11 @@ class Refused(StrEnum):
 class Given(NamedTuple):
     """A job that gets GPUs."""
 
-    ask: Ask
+    ask: GpuRequest
     allocation: Allocation
 
 
-class _Branch(NamedTuple):
+class _ServerBranch(NamedTuple):
     earned: float
     free: Free
     given: _Chain | None
@@ -49,7 +49,7 @@ class _Chain(NamedTuple):
 
 
 def allocate(
-    asks: Iterable[Ask], allocator: Allocator, free: Free, most: int, refused: Refused
+    asks: Iterable[GpuRequest], allocator: Allocator, free: Free, most: int, refused: Refused
 ) -> list[Given]:
     """Choose allocations for the queue.
 
@@ -72,13 +72,13 @@ def allocate(
 
 
 def _best(
-    asks: list[Ask], allocator: Allocator, free: Free, most: int, refused: Refused
-) -> _Branch:
-    live = [_Branch(0.0, free, None)]
-    ended: list[_Branch] = []
+    asks: list[GpuRequest], allocator: Allocator, free: Free, most: int, refused: Refused
+) -> _ServerBranch:
+    live = [_ServerBranch(0.0, free, None)]
+    ended: list[_ServerBranch] = []
     for ask in asks:
         shape = allocator.shape(ask)
-        branches: dict[Free, _Branch] = {}
+        branches: dict[Free, _ServerBranch] = {}
         for branch in live:
             allocation = allocator.find(ask, shape, branch.free)
             if allocation is not None and allocation.payoff > 0:
@@ -101,21 +101,21 @@ def _best(
     return max([*ended, *live], key=lambda it: it.earned)
 
 
-def _taking(branch: _Branch, ask: Ask, allocation: Allocation) -> _Branch:
-    return _Branch(
+def _taking(branch: _ServerBranch, ask: GpuRequest, allocation: Allocation) -> _ServerBranch:
+    return _ServerBranch(
         branch.earned + allocation.payoff,
         taken(branch.free, allocation.takes),
         _Chain(Given(ask, allocation), branch.given),
     )
 
 
-def _keep(found: dict[Free, _Branch], branch: _Branch) -> None:
+def _keep(found: dict[Free, _ServerBranch], branch: _ServerBranch) -> None:
     rival = found.get(branch.free)
     if rival is None or branch.earned > rival.earned:
         found[branch.free] = branch
 
 
-def _given(branch: _Branch) -> list[Given]:
+def _given(branch: _ServerBranch) -> list[Given]:
     grants, chain = [], branch.given
     while chain is not None:
         grants.append(chain.last)
@@ -123,7 +123,9 @@ def _given(branch: _Branch) -> list[Given]:
     return grants[::-1]
 
 
-def _filled(asks: list[Ask], allocator: Allocator, free: Free, without: set[str]) -> list[Given]:
+def _filled(
+    asks: list[GpuRequest], allocator: Allocator, free: Free, without: set[str]
+) -> list[Given]:
     """Allocations that find room, though they do not pay."""
     fillers = []
     for ask in asks:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from eva_master.model.ids import MILLION, Family
 from eva_policies.hadar_published.prices import PriceRange, curve
-from eva_policies.hadar_published.requests import Ask, Utility, weight, worth
+from eva_policies.hadar_published.requests import GpuRequest, Utility, weight, worth
 from eva_policies.hadar_published.servers import Free, Kind, Take
 
 
@@ -83,13 +83,13 @@ class Allocator:
         self._by_cost = candidate is Candidate.COST
         self._known: dict[tuple[Free, _Shape], tuple[_Way, ...]] = {}
 
-    def shape(self, ask: Ask) -> _Shape:
+    def shape(self, ask: GpuRequest) -> _Shape:
         """Inputs of a job's candidates, beside the free GPUs."""
         order = sorted(ask.rates, key=lambda it: (-ask.rates[it], it))
         types = tuple((family, ask.gpus[family]) for family in order if family in self._of_family)
         return ask.tasks, types
 
-    def find(self, ask: Ask, shape: _Shape, free: Free) -> Allocation | None:
+    def find(self, ask: GpuRequest, shape: _Shape, free: Free) -> Allocation | None:
         """The allocation of a job, of whatever payoff; `None` if there is no room."""
         ways = self._known.get((free, shape))
         if ways is None:

@@ -24,8 +24,8 @@ from eva_policies.hadar_published.find_alloc import Allocator, Candidate
 from eva_policies.hadar_published.memory import Memory, digest, joined
 from eva_policies.hadar_published.prices import Extremes, extremes, price_ranges
 from eva_policies.hadar_published.queue import ask_of, in_order
-from eva_policies.hadar_published.requests import Ask, Utility
-from eva_policies.hadar_published.rooms import Rooms
+from eva_policies.hadar_published.requests import GpuRequest, Utility
+from eva_policies.hadar_published.rooms import FreeServers
 from eva_policies.hadar_published.servers import Free, free_of, kinds, seats, taken
 
 _NO_ROOM = "the GPUs that it needs are not free"
@@ -55,7 +55,7 @@ class HadarPublished(FleetPolicy[Config]):
             if contender.chooses and not (stay and contender.seated)
         ]
         sheets = _sheets(snapshot) if config.first_rates else None
-        now, asks = snapshot.now_ms, dict[RunId, Ask]()
+        now, asks = snapshot.now_ms, dict[RunId, GpuRequest]()
         for contender in contenders:
             ask = ask_of(
                 contender,
@@ -76,7 +76,7 @@ class HadarPublished(FleetPolicy[Config]):
                 )
         kept = Memory(joined(before, met, fleet.machines), sizes, rested)
         instances = open_instances(snapshot, self._cache)
-        turn = _Turn(config, snapshot, instances, fleet, choosing)
+        turn = _RoundAllotment(config, snapshot, instances, fleet, choosing)
         why = turn.give(asks, kept.extremes)
         plan = turn_plan(snapshot, instances, contenders, why, explained=config.explained)
         if crowded and config.replan == "every_round":
@@ -86,7 +86,7 @@ class HadarPublished(FleetPolicy[Config]):
         return plan, kept.written(config)
 
 
-class _Turn:
+class _RoundAllotment:
     """Allots free room in one round.
 
     Args:
@@ -112,9 +112,11 @@ class _Turn:
                 # The rest of a partly placed gang comes before others.
                 self._seats.on(contender, self._types(contender))
         wanted = sum(len(contender.runs) for contender in choosing)
-        self._rooms = Rooms(snapshot, instances, wanted)
+        self._rooms = FreeServers(snapshot, instances, wanted)
 
-    def give(self, asks: Mapping[RunId, Ask], met: Mapping[Family, Extremes]) -> dict[RunId, str]:
+    def give(
+        self, asks: Mapping[RunId, GpuRequest], met: Mapping[Family, Extremes]
+    ) -> dict[RunId, str]:
         """Allot the room to contenders.
 
         Args:
@@ -156,7 +158,7 @@ class _Turn:
         allocator = Allocator(server_kinds, prices, utility, config.communication_ppm, candidate)
         return allocator, free_of(servers, server_kinds)
 
-    def _chosen(self, asks: Sequence[Ask], allocator: Allocator, free: Free) -> list[Given]:
+    def _chosen(self, asks: Sequence[GpuRequest], allocator: Allocator, free: Free) -> list[Given]:
         refused = Refused(self._config.refused)
         given = allocate(asks, allocator, free, self._config.branches, refused)
         if given or not self._is_idle():
@@ -188,7 +190,7 @@ class _Turn:
         return sorted(self._fleet.machines, key=lambda it: (one.alone_ms.get(it, slow), it))
 
 
-def _why(ask: Ask, allocator: Allocator, free: Free) -> str:
+def _why(ask: GpuRequest, allocator: Allocator, free: Free) -> str:
     allocation = allocator.find(ask, allocator.shape(ask), free)
     if allocation is None:
         return _NO_ROOM

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from eva_master.model.ids import Family
-from eva_policies.hadar_published.requests import Ask, Utility, weight, worth
+from eva_policies.hadar_published.requests import GpuRequest, Utility, weight, worth
 
 _SPAN = 1e100
 """A GPU of a full server costs at most so many times that of an empty one."""
@@ -38,7 +38,9 @@ class Extremes:
         )
 
 
-def extremes(asks: Iterable[Ask], utility: Utility, horizon_s: float) -> dict[Family, Extremes]:
+def extremes(
+    asks: Iterable[GpuRequest], utility: Utility, horizon_s: float
+) -> dict[Family, Extremes]:
     """Extremes over some jobs, by GPU type.
 
     Args:

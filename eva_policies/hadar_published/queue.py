@@ -9,7 +9,7 @@ from eva_master.learning.speeds.first_rates import expected_rates
 from eva_master.model.catalog import Gpu
 from eva_master.model.ids import MILLION, Family, Millis
 from eva_master.packing.fleet.contenders import Contender
-from eva_policies.hadar_published.requests import Ask, Utility, weight, worth
+from eva_policies.hadar_published.requests import GpuRequest, Utility, weight, worth
 
 _LEAST = 1e-9
 """No rate and no work is less, so that there are no quotients by 0."""
@@ -21,7 +21,7 @@ def ask_of(
     now: Millis,
     known: float = 0.0,
     sheets: Mapping[Family, Gpu] | None = None,
-) -> Ask | None:
+) -> GpuRequest | None:
     """Ask of a contender.
 
     Without known rates it does one iteration per second everywhere, unless rates are guessed by
@@ -55,7 +55,7 @@ def ask_of(
         rates, each = _guessed(one, {family: sheets[family] for family in sorted(gpus)})
     remaining = max(_LEAST, each * tasks)
     waited_s = max(0, now - one.job.submitted_ms) / 1000
-    return Ask(one.id, tasks, max(remaining, known), remaining, rates, gpus, waited_s)
+    return GpuRequest(one.id, tasks, max(remaining, known), remaining, rates, gpus, waited_s)
 
 
 def _guessed(one: Contender, sheets: Mapping[Family, Gpu]) -> tuple[dict[Family, float], float]:
@@ -80,8 +80,8 @@ def _left_s(one: Contender, rates: dict[Family, float], home: float) -> float:
 
 
 def in_order(
-    queued: Sequence[tuple[Contender, Ask]], order: str, utility: Utility
-) -> list[tuple[Contender, Ask]]:
+    queued: Sequence[tuple[Contender, GpuRequest]], order: str, utility: Utility
+) -> list[tuple[Contender, GpuRequest]]:
     """The queue, the most urgent first.
 
     Jobs that came at the same time are in the order of their names, in which numbers count as
@@ -108,7 +108,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
     return [(int(piece), "") if piece.isdecimal() else (-1, piece) for piece in parts]
 
 
-def _per_gpu(ask: Ask, utility: Utility) -> float:
+def _per_gpu(ask: GpuRequest, utility: Utility) -> float:
     """Utility of running a job on its fastest type, per GPU."""
     best = max(sorted(ask.rates), key=lambda it: ask.rates[it])
     gain = worth(weight(ask, utility), ask.ends_s(ask.rates[best]))

@@ -30,7 +30,7 @@ class Utility(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class GpuRequest:
     """A job, or a task of an array, that gets all of its GPUs or none.
 
     Attributes:
@@ -66,7 +66,7 @@ class Ask:
         return self.takes_s(max(self.rates.values()))
 
 
-def weight(ask: Ask, utility: Utility) -> float:
+def weight(ask: GpuRequest, utility: Utility) -> float:
     """Numerator of a utility, whose denominator is the time from a job's arrival to its end."""
     match utility:
         case Utility.THROUGHPUT:
@@ -84,7 +84,7 @@ def worth(weight_of: float, after_s: float) -> float:
     return weight_of / max(after_s, _LEAST_S)
 
 
-def _gpus(ask: Ask) -> int:
+def _gpus(ask: GpuRequest) -> int:
     """How many GPUs it takes where it is fastest."""
     family = max(sorted(ask.rates), key=lambda it: ask.rates[it])
     return ask.tasks * ask.gpus[family]

@@ -15,7 +15,7 @@ from eva_master.packing.room import more_of
 from eva_policies.hadar_published.servers import Kind, Server
 
 
-class Rooms:
+class FreeServers:
     """Live servers with GPUs, and those that may still be launched.
 
     Args:

@@ -9,7 +9,7 @@ from eva_master.model.fleet.job_keys import reads_none
 from eva_master.model.ids import RunId
 from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.packing.fleet.allotted import Allotted, Claim
+from eva_master.packing.fleet.allotted import Allotted, SizeRange
 from eva_master.packing.fleet.capacity import Fleet
 from eva_master.ports import Planned, PolicyKind
 from eva_policies.hived.config import NAME, Config
@@ -38,7 +38,7 @@ class HiveD:
 
 
 def _members(
-    snapshot: Snapshot, config: Config, fleet: Fleet, claims: Sequence[Claim]
+    snapshot: Snapshot, config: Config, fleet: Fleet, claims: Sequence[SizeRange]
 ) -> Mapping[RunId, int]:
     """Number of members of each contender that run: guaranteed ones first."""
     total = sum(capacity.gpus for capacity in fleet.capacity().values())
@@ -77,7 +77,7 @@ def _members(
     return members
 
 
-def _fitting(claim: Claim, gpus: int) -> int:
+def _fitting(claim: SizeRange, gpus: int) -> int:
     """With how many members a contender fits into some GPUs; 0 if with none."""
     count = claim.most if not claim.gpus else min(claim.most, gpus // claim.gpus)
     return count if count >= claim.least else 0

@@ -113,14 +113,14 @@ def affordable(plan: Plan, order: Sequence[PlacementGroup], leeway: Leeway) -> d
 
 
 @dataclass(slots=True)
-class _Row:
+class _FreePlace:
     """A place, with what is free there."""
 
     offering: Offering
     free: Resources
 
 
-class Rooms:
+class PlannedRoom:
     """Free room where a plan places waiting tasks, before it does.
 
     Other room does not count, since the policy has seen all of these tasks.
@@ -136,8 +136,8 @@ class Rooms:
         used = set(goes.values())
         offerings: dict[Where, Offering] = {view.id: view.offering for view in seen.instances}
         offerings.update((launch.key, launch.offering) for launch in plan.launches)
-        self._rows: dict[Where | None, _Row] = {
-            name: _Row(offering, offering.type.capacity)
+        self._rows: dict[Where | None, _FreePlace] = {
+            name: _FreePlace(offering, offering.type.capacity)
             for name, offering in offerings.items()
             if name in used
         }
@@ -151,7 +151,7 @@ class Rooms:
 
     def put(self, group: PlacementGroup) -> bool:
         """Give all of a group room; return whether there was enough."""
-        taken: list[tuple[_Row, Resources]] = []
+        taken: list[tuple[_FreePlace, Resources]] = []
         for run in group.runs:
             row = self._row_for(run)
             if row is None:
@@ -165,7 +165,7 @@ class Rooms:
             taken.append((row, need))
         return True
 
-    def _row_for(self, run: RunView) -> _Row | None:
+    def _row_for(self, run: RunView) -> _FreePlace | None:
         if sameness(run.task) in self._full:
             return None
         own = self._rows.get(self._goes[run.id]) if run.id in self._goes else None
@@ -174,17 +174,17 @@ class Rooms:
         return next((row for row in self._rows.values() if _fits(run, row)), None)
 
 
-def _need(run: RunView, row: _Row) -> Resources:
+def _need(run: RunView, row: _FreePlace) -> Resources:
     return run.task.demand_on(row.offering.type.family) or NOTHING
 
 
-def _fits(run: RunView, row: _Row) -> bool:
+def _fits(run: RunView, row: _FreePlace) -> bool:
     need = run.task.demand_on(row.offering.type.family)
     return need is not None and need.fits(row.free)
 
 
 def fitting(
-    order: Sequence[PlacementGroup], rooms: Rooms, holds_up: Callable[[PlacementGroup], bool]
+    order: Sequence[PlacementGroup], rooms: PlannedRoom, holds_up: Callable[[PlacementGroup], bool]
 ) -> tuple[list[PlacementGroup], bool]:
     """Groups that fit, each into the room that those before have left.
 

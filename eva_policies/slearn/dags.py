@@ -8,12 +8,12 @@ from dataclasses import replace
 from eva_master.model.ids import JobId, Millis
 from eva_master.model.planning.job_view import JobView
 from eva_policies.slearn.config import Config
-from eva_policies.slearn.sizes import Work, is_thin
+from eva_policies.slearn.sizes import JobWork, is_thin
 
 _Dag = tuple[str, JobId]
 
 
-def whole(jobs: Iterable[JobView], works: Mapping[JobId, Work]) -> dict[JobId, Work]:
+def whole(jobs: Iterable[JobView], works: Mapping[JobId, JobWork]) -> dict[JobId, JobWork]:
     """The work of jobs, that of a stage being the work of its DAG.
 
     The remaining work of a DAG is that of its present stages and, by estimate, of stages that wait

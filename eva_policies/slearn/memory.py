@@ -32,7 +32,7 @@ class Sampled:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestOutcome:
     """Outcome of requests for room.
 
     Attributes:
@@ -79,7 +79,7 @@ class Memory:
     placed: Mapping[JobId, int] = field(default_factory=dict)
     ratios: Ratios = field(default_factory=Ratios)
     back: PolicyMemory | None = None
-    asked: Asked = field(default_factory=Asked)
+    asked: RequestOutcome = field(default_factory=RequestOutcome)
 
     @staticmethod
     def read(memory: PolicyMemory | None) -> Memory:
@@ -105,7 +105,7 @@ class Memory:
                 {int(ratio): tuple(_numbers(score)) for ratio, score in scores},
             ),
             _behind(data.get("back")),
-            Asked(*(_counted(data, name) for name in ("asked", "refused"))),
+            RequestOutcome(*(_counted(data, name) for name in ("asked", "refused"))),
         )
 
     def written(self) -> PolicyMemory:

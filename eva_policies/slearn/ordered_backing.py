@@ -19,9 +19,9 @@ from eva_master.model.values import replace
 from eva_master.packing.room import more_of
 from eva_master.packing.toolkit import PlacementGroup, waiting
 from eva_master.ports import Planned, Policy
-from eva_policies.slearn.allocation_order import Rooms, affordable, dealt, fitting, given
+from eva_policies.slearn.allocation_order import PlannedRoom, affordable, dealt, fitting, given
 from eva_policies.slearn.config import Config
-from eva_policies.slearn.memory import Asked
+from eva_policies.slearn.memory import RequestOutcome
 from eva_policies.slearn.queues import Queued
 
 _Decided = Planned
@@ -43,10 +43,10 @@ class Backed:
         self,
         snapshot: Snapshot,
         queued: Sequence[Queued],
-        asked: Asked,
+        asked: RequestOutcome,
         memory: PolicyMemory | None,
         why: Callable[[Queued], str],
-    ) -> tuple[Plan, PolicyMemory | None, Asked]:
+    ) -> tuple[Plan, PolicyMemory | None, RequestOutcome]:
         """Have the other policy place the tasks that come first.
 
         Args:
@@ -77,7 +77,7 @@ class Backed:
         holds = (Hold(run.id, why(by_job[group.job.id])) for group in hidden for run in group.runs)
         pilots = tuple((entry.job.id, entry.pilots) for entry in queued if entry.pilots)
         plan = replace(plan, entries=(*_sorted(plan, order), *holds), pilots=pilots)
-        return plan, after, Asked(had, refused)
+        return plan, after, RequestOutcome(had, refused)
 
     def _decided(
         self,
@@ -96,7 +96,7 @@ class Backed:
             gang = group.job.spec.kind is JobKind.GANG and len(group.runs) > 1
             return gang and group.job.id in late and _possible(seen, group)
 
-        first, kept = fitting(order, Rooms(seen, every[0], goes), holds_up)
+        first, kept = fitting(order, PlannedRoom(seen, every[0], goes), holds_up)
         shown = _names(first)
         # A group with a placed member of its gang is always shown.
         hidden = [group for group in order if group.runs[0].id not in shown and not _in_part(group)]

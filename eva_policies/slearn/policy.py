@@ -32,7 +32,7 @@ from eva_policies.slearn.ordered_backing import Backed
 from eva_policies.slearn.queues import PILOTS_QUEUE, Queued, lines
 from eva_policies.slearn.sampling import chosen_of
 from eva_policies.slearn.shares import weighed
-from eva_policies.slearn.sizes import Work, is_thin, outgrows_ms, queue_of, work_of
+from eva_policies.slearn.sizes import JobWork, is_thin, outgrows_ms, queue_of, work_of
 
 _LOOKED_AT_PART = 10
 """A job's place is looked at again once one in so many of its tasks that were left has ended."""
@@ -164,7 +164,7 @@ class _Sorting:
         self._sampled = dict(before.sampled)
         self._placed = dict(before.placed)
 
-    def queued(self, job: JobView, work: Work) -> Queued:
+    def queued(self, job: JobView, work: JobWork) -> Queued:
         """The queue of a job."""
         config = self._config
         if config.estimator == "fifo":

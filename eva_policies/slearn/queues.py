@@ -11,7 +11,7 @@ from eva_master.model.planning.standing import Line
 from eva_master.packing.toolkit import NODES
 from eva_policies.slearn.config import Config
 from eva_policies.slearn.dags import arrived_ms
-from eva_policies.slearn.sizes import Work
+from eva_policies.slearn.sizes import JobWork
 
 PILOTS_QUEUE = 1
 """The second one: pilots are small, and everybody's sizes wait for them."""
@@ -31,7 +31,7 @@ class Queued:
     """
 
     job: JobView
-    work: Work
+    work: JobWork
     queue: int
     pilots: tuple[int, ...] = ()
     each: int = 1

@@ -16,7 +16,7 @@ _GOES_ON_FOR_PART = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class JobWork:
     """The work of a job, in milliseconds of one task.
 
     Attributes:
@@ -34,7 +34,7 @@ class Work:
     started_ms: Millis
 
 
-def work_of(job: JobView, runs: Sequence[RunView], now: Millis) -> Work:
+def work_of(job: JobView, runs: Sequence[RunView], now: Millis) -> JobWork:
     """The work of a job, in total and remaining.
 
     Tasks that run for longer than expected raise the expectation for all.
@@ -51,15 +51,15 @@ def work_of(job: JobView, runs: Sequence[RunView], now: Millis) -> Work:
     waiting = idle + job.array.unseen
     since = max(started, default=job.submitted_ms)
     if job.progress.estimate is None:
-        return Work(None, None, had, waiting, since)
+        return JobWork(None, None, had, waiting, since)
     if job.array.kinds:
         rest_ms = _left_of_kinds(job, runs, now)
-        return Work(had + rest_ms, rest_ms, had, waiting, since)
+        return JobWork(had + rest_ms, rest_ms, had, waiting, since)
     each = raised_ms(job.progress.estimate.mean_ms, job.progress.succeeded, ages)
     running = sum(max(each - age, age // _GOES_ON_FOR_PART) for age in ages)
     begun = len(runs) - idle - len(ages)
     rest_ms = running + each * (waiting + begun)
-    return Work(each * max(job.array.size, 1), rest_ms, had, waiting, since)
+    return JobWork(each * max(job.array.size, 1), rest_ms, had, waiting, since)
 
 
 def _left_of_kinds(job: JobView, runs: Sequence[RunView], now: Millis) -> int:

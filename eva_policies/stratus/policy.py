@@ -13,7 +13,7 @@ from eva_master.packing.bins.placement_groups import PlacementGroup, place, wait
 from eva_master.packing.bins.plan_builder import build_plan, without_interference
 from eva_master.packing.bins.replan_trigger import replan_due
 from eva_master.packing.planner_cache import PlannerCache
-from eva_master.packing.valuation.time_left import by_now
+from eva_master.packing.valuation.time_left import with_current_estimates
 from eva_master.ports import Planned, PolicyKind
 from eva_policies.stratus.bins import Bins
 from eva_policies.stratus.clearing import clear
@@ -58,7 +58,7 @@ class Stratus:
 
     def _left(self, snapshot: Snapshot) -> dict[RunId, int]:
         """Remaining time of each task run, in milliseconds."""
-        snapshot, assumed = by_now(snapshot), self._config.assumed_duration_s * 1000
+        snapshot, assumed = with_current_estimates(snapshot), self._config.assumed_duration_s * 1000
         counts = {job.id for job in snapshot.jobs if self._counts(job.progress.estimate)}
         rest_ms: dict[RunId, int] = {}
         for run in snapshot.runs:

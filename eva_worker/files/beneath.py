@@ -164,7 +164,7 @@ class Listing:
 
 
 @dataclass(slots=True)
-class _Left:
+class _ListingBudget:
     """How much of a tree may still be listed: entries, and characters of their paths."""
 
     entries: int
@@ -390,7 +390,7 @@ class Directory(Descriptor):
             UnstorableFile: The tree is too large or too deep.
         """
         listing = Listing()
-        self._list("", listing, _Left(MOST_ENTRIES, _MOST_PATHS), MOST_DEPTH, leave_out)
+        self._list("", listing, _ListingBudget(MOST_ENTRIES, _MOST_PATHS), MOST_DEPTH, leave_out)
         listing.files.sort(key=lambda file: file.path)
         listing.directories.sort(key=lambda directory: directory.path)
         return listing
@@ -399,7 +399,7 @@ class Directory(Descriptor):
         self,
         prefix: str,
         listing: Listing,
-        left: _Left,
+        left: _ListingBudget,
         depth: int,
         leave_out: Callable[[str, int], bool],
     ) -> None:

@@ -23,7 +23,7 @@ import structlog
 
 from eva_worker.errors import Missing, StoreUnavailable
 from eva_worker.files.beneath import File
-from eva_worker.files.parts import Plan
+from eva_worker.files.parts import TransferPlan
 from eva_worker.process.durable_files import read_json, write_json
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class _Upload:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class UploadSource:
     """A file as it was when its upload began."""
 
     file: File
@@ -71,22 +71,22 @@ class Source:
     version: str
 
     @classmethod
-    def of(cls, file: File) -> Source:
+    def of(cls, file: File) -> UploadSource:
         """Note an open file's size and version."""
         status = file.status
         version = f"{status.st_size}-{status.st_mtime_ns}-{status.st_ino}"
         return cls(file, status.st_size, version)
 
-    def part(self, start: int, length: int) -> Section:
+    def part(self, start: int, length: int) -> FilePart:
         """Open a part; the caller closes it. Raises `Missing` if the file was cut meanwhile."""
         file = io.FileIO(os.dup(self.file.fd))
         if os.fstat(file.fileno()).st_size < start + length:
             file.close()
             raise Missing(f"cut while it was stored: {self.file.label}")
-        return Section(file, start, length)
+        return FilePart(file, start, length)
 
 
-class Section(io.RawIOBase):
+class FilePart(io.RawIOBase):
     """A part of a file that is read like a file, without being loaded into memory.
 
     Args:
@@ -152,7 +152,7 @@ class Multipart:
         # records.
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="s3")
 
-    async def put(self, location: str, file: File, how: Plan) -> int:
+    async def put(self, location: str, file: File, how: TransferPlan) -> int:
         """Store a file. The object appears when the last part is stored.
 
         Args:
@@ -172,14 +172,14 @@ class Multipart:
         record = self._records / f"{name}.json"
         await self._abandon_orphans()
         # Never closed by hand: a part may still be sent in a thread after a cancellation.
-        source = Source.of(File(os.dup(file.fd), file.label))
+        source = UploadSource.of(File(os.dup(file.fd), file.label))
         self._active.add(record)
         try:
             return await self._put(key, record, source, how)
         finally:
             self._active.discard(record)
 
-    async def _put(self, key: str, record: Path, source: Source, how: Plan) -> int:
+    async def _put(self, key: str, record: Path, source: UploadSource, how: TransferPlan) -> int:
         upload, stored = await self._resumed(key, record, source, how.part)
         if upload is None:
             return 0
@@ -218,7 +218,7 @@ class Multipart:
         return sent
 
     async def _resumed(
-        self, key: str, record: Path, source: Source, part: int
+        self, key: str, record: Path, source: UploadSource, part: int
     ) -> tuple[_Upload | None, Mapping[int, tuple[str, int]]]:
         """The upload to continue, a new one if need be, and its stored parts: tag and size.
 
@@ -243,7 +243,7 @@ class Multipart:
         await asyncio.to_thread(write_json, record, asdict(upload), sync=False)
         return upload, {}
 
-    async def _is_stored(self, key: str, source: Source) -> bool:
+    async def _is_stored(self, key: str, source: UploadSource) -> bool:
         try:
             head = await self._call("head_object", {"Key": key})
         except _Gone:
@@ -295,7 +295,9 @@ class Multipart:
         except BotoCoreError as error:
             raise StoreUnavailable(f"object store failed: {error}") from error
 
-    def _send(self, upload: _Upload, number: int, source: Source, start: int, length: int) -> str:
+    def _send(
+        self, upload: _Upload, number: int, source: UploadSource, start: int, length: int
+    ) -> str:
         """Store one part; returns the tag that S3 gave it."""
         try:
             with source.part(start, length) as body:

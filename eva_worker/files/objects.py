@@ -21,7 +21,7 @@ from obstore.store import ObjectStore as Backend
 from eva_worker.errors import Missing, StoreUnavailable, TransferFailed, UnstorableName
 from eva_worker.files.beneath import Directory, File, Place
 from eva_worker.files.multipart import Multipart
-from eva_worker.files.parts import MIB, PART, Allowance, PartFile, Plan, plan
+from eva_worker.files.parts import MIB, PART, ByteAllowance, PartFile, TransferPlan, plan
 from eva_worker.process.backoff import Backoff
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Objects:
         self._store = _backend(url)
         # S3 may take minutes to assemble the parts of a very large object.
         self._patient = _backend(url, timeout=_PATIENCE)
-        self._allowance = Allowance()
+        self._allowance = ByteAllowance()
         self._multipart = _multipart(url, uploads) if uploads else None
 
     async def put(self, key: str, data: bytes | Path | File) -> int:
@@ -240,7 +240,7 @@ class Objects:
             await asyncio.to_thread(_remove_empty, root / location, root)
 
 
-async def _put(store: Backend, location: str, data: bytes | File, how: Plan) -> None:
+async def _put(store: Backend, location: str, data: bytes | File, how: TransferPlan) -> None:
     """Store bytes or an open file. A file is read by its descriptor, whatever its name means now.
 
     If the caller is cancelled, the file stays open until the store has done with it: the number of

@@ -24,7 +24,7 @@ _MOST_PARTS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TransferPlan:
     """How an object of some size is transferred.
 
     Attributes:
@@ -44,15 +44,15 @@ class Plan:
         return self.part * self.at_once
 
 
-def plan(size: int) -> Plan:
+def plan(size: int) -> TransferPlan:
     """Plan the transfer of an object of `size` bytes: parts of 8 MiB, larger ones beyond 78 GiB."""
     part = max(PART, -(-size // _MOST_PARTS))
     parts = max(1, -(-size // part))
     at_once = max(1, min(parts, BUFFERS // part))
-    return Plan(min(part, max(size, 1)) if parts == 1 else part, at_once, parts > 1)
+    return TransferPlan(min(part, max(size, 1)) if parts == 1 else part, at_once, parts > 1)
 
 
-class Allowance:
+class ByteAllowance:
     """A limited number of bytes, lent on one event loop; first come, first served.
 
     Args:

@@ -155,7 +155,7 @@ class Attempt:
     def merge(self, order: MergeRound) -> None:
         """Take in what the master says of the merges of a fork."""
         if self._merges is not None and not self.over:
-            self._merges.told(order)
+            self._merges.receive(order)
 
     @property
     def phase(self) -> Phase:

@@ -74,7 +74,7 @@ class ForkMerges:
         with contextlib.suppress(WorkerError, OSError):
             await self._give(self._round)
 
-    def told(self, order: MergeRound) -> None:
+    def receive(self, order: MergeRound) -> None:
         """Take in what the master says; what it says again shows that it has not heard."""
         if not 0 < order.epoch <= MOST_EPOCH:
             return

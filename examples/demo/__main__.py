@@ -16,7 +16,7 @@ from rich.console import Console
 
 from eva_master.adapters.rpc.messages import Job
 from eva_master.app.cli.session import console, print_json
-from eva_master.app.cli.views.explanation import told
+from eva_master.app.cli.views.explanation import explain
 from eva_master.model.errors import EvaError
 from examples.demo.cluster import Cluster, DemoFailed
 from examples.demo.jobs import EXAMPLES, FIRST_WAVE, READERS, SECOND_WAVE, Submitter
@@ -98,7 +98,7 @@ class Demo:
             moved = task.moves and task.state == "running"
             if job.name in READERS and moved and not (self._explained or picture.together(READERS)):
                 why = self._cluster.client.explain(job.id)
-                self._screen.answer(f"eva explain {job.name}", told(why))
+                self._screen.answer(f"eva explain {job.name}", explain(why))
                 self._explained = True
 
     def _log(self, job: Job) -> str:

@@ -17,7 +17,7 @@ import pytest
 
 from eva_lab.simulator.cluster.attempt_log import History
 from eva_lab.simulator.cluster.clock import Timeline
-from eva_lab.simulator.cluster.cloud import Machine
+from eva_lab.simulator.cluster.cloud import SimulatedInstance
 from eva_lab.simulator.cluster.delays import Delays
 from eva_lab.simulator.cluster.work import Work
 from eva_lab.simulator.cluster.workers import SimulatedWorkers
@@ -134,7 +134,7 @@ class SimulatedWorker:
         return self._inbox.events.pop(0)
 
     async def boot(self) -> None:
-        self.link.boot(Machine(I1, SMALL))
+        self.link.boot(SimulatedInstance(I1, SMALL))
 
     def program(self, run: RunId, *, brief: bool) -> str:
         seconds = 30 if brief else TOTAL_STEPS

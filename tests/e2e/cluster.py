@@ -21,7 +21,7 @@ import psutil
 import yaml
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from eva_master.adapters.local.records import Record, Records
+from eva_master.adapters.local.records import HostRecord, HostRecords
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc.channels import open_channel
 from eva_master.adapters.rpc.client.master import Client
@@ -395,9 +395,9 @@ class Cluster:
         lines = [Line(**json.loads(line)) for line in text.splitlines()]
         return [line for line in lines if event in ("", line.event)]
 
-    def records(self) -> dict[str, Record]:
+    def records(self) -> dict[str, HostRecord]:
         """The cloud's own books."""
-        return {str(key): it for key, it in Records(self.state_dir / "cloud").read().items()}
+        return {str(key): it for key, it in HostRecords(self.state_dir / "cloud").read().items()}
 
     def instances(self) -> dict[str, pb.Instance]:
         """Every instance that the master has ever wanted, in order of launch."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from eva_lab.history import History, read_history
+from eva_lab.history import Replay, read_history
 from eva_lab.runs import named_policy
 from eva_lab.simulator.results.metrics import charge
 from eva_lab.simulator.run import Simulation
@@ -51,7 +51,7 @@ def live(cluster: Cluster) -> None:
     cluster.until_empty()
 
 
-def run_again(history: History) -> Simulation:
+def run_again(history: Replay) -> Simulation:
     policy, _ = named_policy("eva", OPTIONS)
     setup = replace(history.setup, policy=policy, round_gap_s=None, keep_record=True, settings=LOOP)
     # The jobs stated no durations, by which a plan would go.
@@ -60,7 +60,7 @@ def run_again(history: History) -> Simulation:
     return simulation
 
 
-def as_it_was(history: History) -> list[Assignment]:
+def as_it_was(history: Replay) -> list[Assignment]:
     recorded_attempts = history.past.recorded_attempts.values()
     assert all(recorded.over_ms is not None for recorded in recorded_attempts)
     return sorted(

@@ -12,7 +12,7 @@ from eva_master.learning.colocation import Key, forget, key, observe
 from eva_master.model.ids import MILLION, Family, Workload, base_of
 from eva_master.model.planning.snapshot import StandaloneRates, ThroughputTable
 from eva_master.packing.interference.incremental import IncrementalView, changes
-from eva_master.packing.local_search.cost_model import Terms
+from eva_master.packing.local_search.cost_model import CostWeights
 from eva_master.packing.local_search.load_cache import LoadCache
 from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.problem import Problem, Valuation
@@ -153,7 +153,7 @@ def cluster() -> Cluster:
 def test_a_book_that_has_learned_says_what_a_new_one_does(
     beliefs: dict[str, bool], story: list[list[tuple[Key, int | None]]]
 ) -> None:
-    made, terms, loads_, cache = cluster(), Terms(), None, PlannerCache()
+    made, terms, loads_, cache = cluster(), CostWeights(), None, PlannerCache()
     for table in told(story):
         made.throughput = table
         problem = Problem(made.snapshot(), Valuation(**beliefs), cache)

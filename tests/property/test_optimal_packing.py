@@ -17,11 +17,11 @@ from eva_master.model.catalog import Offering
 from eva_master.model.ids import MILLION, Family, OfferingId
 from eva_master.packing.greedy.algorithm1 import PackedSet, pack
 from eva_master.packing.interference.throughput import Ints
-from eva_master.packing.lp.column_generation import Budget, Generator, Request
+from eva_master.packing.lp.column_generation import EffortLimits, Generator, PackingRequest
 from eva_master.packing.lp.columns import cost
 from eva_master.packing.lp.optimizer import Optimizer, Tier
 from eva_master.packing.lp.pricing import knapsack
-from eva_master.packing.lp.pricing.knapsack import Question
+from eva_master.packing.lp.pricing.knapsack import KnapsackProblem
 from eva_master.packing.lp.pricing.workload_multisets import MultisetSearch
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.packing.valuation.vectors import vector
@@ -210,7 +210,7 @@ def test_search_bounds_all_patterns_and_finds_the_best(question):
     size, rows, worth, nodes = question
     capacity, need, value, counts, patterns = asked(size, rows, worth)
     best = max(float(np.array(pattern) @ value) for pattern in patterns)
-    found = knapsack.search(Question(capacity, need, value, counts, float(worth), nodes))
+    found = knapsack.search(KnapsackProblem(capacity, need, value, counts, float(worth), nodes))
     assert max(found.bound, worth) >= best - 1e-6
     for pattern in found.task_sets:
         full = tuple(dict(pattern).get(n, 0) for n in range(len(rows)))
@@ -241,7 +241,7 @@ def test_search_among_tasks_that_slow_each_other_down_bounds_all_patterns(questi
 
     charges = np.array([c.charge / MILLION for c in problem.classes])
     search = MultisetSearch(problem.throughput.rows, problem.workloads, charges)
-    found = search.run(Question(capacity, need, value, counts, float(worth), nodes))
+    found = search.run(KnapsackProblem(capacity, need, value, counts, float(worth), nodes))
     best = max(worth_of(pattern) for pattern in patterns)
     assert max(found.bound, worth) >= best - 1e-6
     for pattern in found.task_sets:
@@ -276,7 +276,7 @@ def test_search_finds_the_best_of_larger_sets_that_slow_each_other_down(seed):
         for pattern in patterns
     )
     search = MultisetSearch(problem.throughput.rows, problem.workloads, charges)
-    found = search.run(Question(capacity, need, value, counts, best * 0.5, 100_000))
+    found = search.run(KnapsackProblem(capacity, need, value, counts, best * 0.5, 100_000))
     assert found.bound == pytest.approx(best, rel=1e-5)  # throughput is rounded down
 
 
@@ -286,7 +286,7 @@ def test_a_budget_of_nothing_leaves_greedy_standing():
         cluster.job(f"{number}", task(any=(0, 3 + number % 3, 20)))
     problem = Problem(cluster.snapshot(), Valuation())
     counts, supply = problem.counts(problem.class_of), supply_of(problem)
-    nothing = Budget(iterations=0, nodes=1, dives=0, integer_classes=0)
+    nothing = EffortLimits(iterations=0, nodes=1, dives=0, integer_classes=0)
     sets: list[PackedSet] = Optimizer(problem, Tier.LP, (), nothing).pack(counts, supply)[0]
     assert sets == pack(problem, counts, supply)[0]
 
@@ -297,11 +297,14 @@ def test_auto_leaves_many_classes_to_greedy():
         cluster.job(f"{number}", task(any=(0, 1 + number, 10)))
     problem = Problem(cluster.snapshot(), Valuation())
     counts, supply = problem.counts(problem.class_of), supply_of(problem)
-    few = Optimizer(problem, Tier.AUTO, (), Budget(classes=11))
+    few = Optimizer(problem, Tier.AUTO, (), EffortLimits(classes=11))
     few.pack(counts, supply)
     assert few.bound(counts, supply) is None
     assert few.effort.iterations == 0
-    assert Optimizer(problem, Tier.AUTO, (), Budget(classes=12)).bound(counts, supply) is not None
+    assert (
+        Optimizer(problem, Tier.AUTO, (), EffortLimits(classes=12)).bound(counts, supply)
+        is not None
+    )
     assert Optimizer(problem, Tier.GREEDY).bound(counts, supply) is None
 
 
@@ -311,14 +314,14 @@ def test_the_lp_s_own_solution_is_never_below_its_bound(problem):
     """Its columns cost what they cost, whatever their tasks lose on slow families."""
     supply = supply_of(problem)
     sets, left = pack(problem, problem.counts(problem.class_of), supply)
-    request = Request(problem, problem.counts(problem.class_of) - left, supply)
+    request = PackingRequest(problem, problem.counts(problem.class_of) - left, supply)
     for interference in (True, False):
         generator = Generator(request, interference=interference)
         seeds = [
             generator.column(packed.offering, tuple(sorted(packed.task_set.items())))
             for packed in sets
         ]
-        generated = generator.run(seeds, Budget())
+        generated = generator.run(seeds, EffortLimits())
         if sets:
             assert generated is not None
             assert generated.bound <= generated.cost * (1 + 1e-6)

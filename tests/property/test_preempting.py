@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.resources import NOTHING, Resources
-from eva_master.packing.preempting import Makeroom, Victim
+from eva_master.packing.preempting import Victim, VictimSearch
 from tests.drawing import drawn
 
 sizes = st.builds(Resources, st.integers(0, 2), st.integers(0, 6), st.integers(0, 6))
@@ -75,7 +75,7 @@ def test_no_set_of_victims_is_cheaper(
 ) -> None:
     free = dict(zip(ROOMS, room, strict=True))
     members = [dict.fromkeys(ROOMS, need) for need in wanted]
-    chosen = Makeroom(dict(free), there, steps=10**6).seat(members)
+    chosen = VictimSearch(dict(free), there, steps=10**6).seat(members)
     enough = [price(it) for it in all_sets(there) if fits(freed(free, it), wanted)]
     if chosen is None:
         assert not enough
@@ -90,7 +90,7 @@ def test_one_after_the_other_nobody_is_suspended_twice_or_sits_on_another(
     there: list[Victim], room: list[Resources], wanted: list[Resources]
 ) -> None:
     free = dict(zip(ROOMS, room, strict=True))
-    search = Makeroom(dict(free), there, steps=200)
+    search = VictimSearch(dict(free), there, steps=200)
     seated = []
     gone: list[Victim] = []
     for need in wanted:

@@ -15,12 +15,15 @@ from eva_master.model.planning.plan import NewInstance
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.configuration.build import Configuration, Host, configure, waiting
 from eva_master.packing.local_search.configuration_cost import evaluate
-from eva_master.packing.local_search.cost_model import Terms
+from eva_master.packing.local_search.cost_model import CostWeights
 from eva_master.packing.local_search.homing import finished
 from eva_master.packing.local_search.load_cache import LoadCache
 from eva_master.packing.local_search.search import Effort, Search
 from eva_master.packing.local_search.trial import Trial
-from eva_master.packing.local_search.working_configuration import Before, WorkingConfiguration
+from eva_master.packing.local_search.working_configuration import (
+    SavedInstances,
+    WorkingConfiguration,
+)
 from eva_master.packing.problem import Problem, Valuation
 from tests.fakes.snapshots import Cluster, offer, table, task
 
@@ -85,7 +88,7 @@ def clusters(draw: st.DrawFn, most: int = 6) -> Snapshot:
 
 def begun(snapshot: Snapshot) -> tuple[Problem, LoadCache, Configuration]:
     problem = Problem(snapshot, Valuation())
-    return problem, LoadCache(problem, Terms()), configure(problem, waiting(problem))
+    return problem, LoadCache(problem, CostWeights()), configure(problem, waiting(problem))
 
 
 @settings(max_examples=80)
@@ -148,7 +151,7 @@ def test_the_cheapest_instance_is_found_among_those_remembered_as_among_all(snap
             working.cheapest(run, everywhere, everywhere),
         ):
             assert place is not None
-            before = Before(working.total, {run: None}, working.moves_of([run]))
+            before = SavedInstances(working.total, {run: None}, working.moves_of([run]))
             contents = place.load, place.movable.copy(), place.gang_members.copy()
             working.put(run, place)
             costs.append(working.total - before.total)
@@ -170,11 +173,11 @@ def test_a_book_that_has_learned_prices_as_a_new_one():
     for throughput in (0.9, 0.3, 1.0):
         cluster.throughput = table({("gpu", ("gpu", "small")): throughput, ("new", ("gpu",)): 0.5})
         problem, new, start = begun(cluster.snapshot())
-        assert cache.serves(problem, Terms())
+        assert cache.serves(problem, CostWeights())
         totals.add(WorkingConfiguration(problem, cache, start).total)
         assert WorkingConfiguration(problem, new, start).total in totals
     assert len(totals) == 3
-    assert not cache.serves(problem, Terms(horizon_ms=1))
+    assert not cache.serves(problem, CostWeights(horizon_ms=1))
 
 
 @settings(max_examples=60)
@@ -306,7 +309,7 @@ def test_what_a_limit_has_used_up_is_not_for_sale():
     cluster.bought.clear()
     later, other, _ = begun(cluster.snapshot())
     assert len(other.buyable) == 2
-    assert not cache.serves(later, Terms()), "one may be bought again"
+    assert not cache.serves(later, CostWeights()), "one may be bought again"
 
 
 def test_a_gang_without_all_of_its_members_stays_where_it_is():

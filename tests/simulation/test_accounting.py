@@ -9,7 +9,7 @@ import pytest
 from eva_lab.simulator.cluster.delays import Accounting
 from eva_lab.simulator.cluster.supply.fault_injector import Faults
 from eva_lab.simulator.results.lower_bound import reference_bound
-from eva_lab.simulator.results.metrics import Outcome, quantile
+from eva_lab.simulator.results.metrics import SimulationOutcome, quantile
 from eva_lab.simulator.run import Setup, Simulation, simulate
 from eva_master.model.actions import Reply
 from eva_master.model.catalog import InstanceType, Offering
@@ -67,7 +67,7 @@ def setup(*jobs: TraceJob, policy: Policy | None = None, **options: object) -> S
     return Setup(Trace("t", jobs), CATALOG, policy, **options)  # type: ignore[arg-type]
 
 
-def occupancies(outcome: Outcome) -> list[tuple[str, str, int, int]]:
+def occupancies(outcome: SimulationOutcome) -> list[tuple[str, str, int, int]]:
     """Copy, instance, and from when to when, in seconds."""
     return [
         (occupancy.run, occupancy.instance, occupancy.from_ms // 1000, occupancy.to_ms // 1000)
@@ -128,7 +128,7 @@ def test_tasks_slow_each_other_down_from_the_start_of_their_programs() -> None:
     assert it.norm_throughput_mean == pytest.approx(expected, abs=1e-5)
 
 
-def moving(accounting: Accounting) -> Outcome:
+def moving(accounting: Accounting) -> SimulationOutcome:
     """a moves to a small instance as soon as b is there to have its plan made."""
     script = Script({RunId("a-1/0"): "box", RunId("b-2/0"): "box"}, {"box": LARGE, "own": SMALL})
     plan = script.plan

@@ -10,7 +10,7 @@ import pytest
 
 from eva_lab.runs import Chosen, prepared
 from eva_lab.simulator.cluster.delays import Accounting
-from eva_lab.simulator.results.metrics import Outcome, usd
+from eva_lab.simulator.results.metrics import SimulationOutcome, usd
 from eva_lab.simulator.run import Setup, Simulation
 from eva_lab.traces import measured_interference, read_interference, read_trace
 from eva_lab.traces.recipes import ProductionRecipe, WorkloadsRecipe
@@ -50,7 +50,7 @@ def test_every_job_ends_and_the_ledger_agrees_with_the_cloud(name, trace, accoun
 
 
 @cache
-def recorded(name: str, trace: str) -> Outcome:
+def recorded(name: str, trace: str) -> SimulationOutcome:
     """What a run came to, with all that happened."""
     return run(name, TRACES[trace], keep_record=True).outcome()
 

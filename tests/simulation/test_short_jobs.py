@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from eva_lab.simulator.results.metrics import Outcome
+from eva_lab.simulator.results.metrics import SimulationOutcome
 from eva_lab.simulator.run import Setup, simulate
 from eva_master.control.settings import Settings
 from eva_master.model.catalog import InstanceType, Offering
@@ -63,7 +63,7 @@ def short_jobs(seed: int) -> Trace:
     return Trace("short", tuple(jobs))
 
 
-def ran(seed: int, **settings: int) -> Outcome:
+def ran(seed: int, **settings: int) -> SimulationOutcome:
     policy = POLICY.build(POLICY.config(explained=False, horizon_s=120, **settings))
     setup = Setup(short_jobs(seed), CATALOG, policy, truth=TRUTH, durations=False)
     return simulate(replace(setup, settings=SETTINGS))

@@ -342,7 +342,7 @@ class Life(SimulatedCluster):
         new = launch is None or launch.asked_ms == self.timeline.now()
         return f"new {instance.offering.id}" if new and not instance.owned else str(name)
 
-    def _sample(self, attempt: simulated.Attempt, parts: tuple[float, ...]) -> None:
+    def _sample(self, attempt: simulated.SimulatedAttempt, parts: tuple[float, ...]) -> None:
         """Note the ETA of an attempt whenever a part of its work is done."""
         now, key = self.timeline.now(), (attempt.order.run, attempt.order.attempt)
         if key not in self._open or not parts:
@@ -356,7 +356,7 @@ class Life(SimulatedCluster):
             wait = max(1_000, round(left / attempt.speed)) if attempt.speed > 0 else 1_000
             self.timeline.after(wait, lambda: self._sample(attempt, parts))
 
-    def _note_eta(self, attempt: simulated.Attempt, part: float) -> None:
+    def _note_eta(self, attempt: simulated.SimulatedAttempt, part: float) -> None:
         order, now = attempt.order, self.timeline.now()
         model = self.machine.published()
         record = model.record(order.job, now)
@@ -492,7 +492,7 @@ class Life(SimulatedCluster):
 
     # -- the log of attempts ---------------------------------------------------------------------
 
-    def ordered(self, attempt: simulated.Attempt) -> None:
+    def ordered(self, attempt: simulated.SimulatedAttempt) -> None:
         """See `AttemptLog.ordered`."""
         order, now = attempt.order, self.timeline.now()
         job = self._job(order.run)
@@ -505,12 +505,12 @@ class Life(SimulatedCluster):
             parts = tuple(it for it in _PARTS if it > attempt.done_ms / attempt.work.total_ms)
             self.timeline.after(START_MS, lambda: self._sample(attempt, parts))
 
-    def began_from(self, attempt: simulated.Attempt, origin: Checkpoint | None) -> None:
+    def began_from(self, attempt: simulated.SimulatedAttempt, origin: Checkpoint | None) -> None:
         """See `AttemptLog.began_from`."""
         made = self._open[attempt.order.run, attempt.order.attempt]
         made.resumed_ms = origin.done_ms if origin else 0.0
 
-    def over(self, attempt: simulated.Attempt, now: Millis) -> None:
+    def over(self, attempt: simulated.SimulatedAttempt, now: Millis) -> None:
         """See `AttemptLog.over`."""
         made = self._open.pop((attempt.order.run, attempt.order.attempt))
         self._events += 1

@@ -7,12 +7,12 @@ from typing import Protocol
 
 from eva_lab.simulator.cluster.attempt_log import AttemptLog
 from eva_lab.simulator.cluster.clock import Timeline
-from eva_lab.simulator.cluster.cloud import Machine
+from eva_lab.simulator.cluster.cloud import SimulatedInstance
 from eva_lab.simulator.cluster.delays import Durations
 from eva_lab.simulator.cluster.forked import Forks
 from eva_lab.simulator.cluster.progress_model import ProgressModel
 from eva_lab.simulator.cluster.report_schedule import Reports
-from eva_lab.simulator.cluster.work import Attempt, Checkpoint, ForkProgram, Work
+from eva_lab.simulator.cluster.work import Checkpoint, ForkProgram, SimulatedAttempt, Work
 from eva_master.model.actions import (
     FetchFiles,
     ForgetTask,
@@ -59,7 +59,7 @@ class Surroundings(Protocol):
     reports: Reports
     progress_model: ProgressModel
     attempt_log: AttemptLog
-    told: Callable[[Attempt, float], float]
+    told: Callable[[SimulatedAttempt, float], float]
     speed_of: Callable[[RunId, Family], float]
     merge_ms: int
 
@@ -76,7 +76,7 @@ class Surroundings(Protocol):
         ...
 
 
-class Agent:
+class SimulatedAgent:
     """One simulated worker, which behaves towards its master as a real one does.
 
     Args:
@@ -84,7 +84,7 @@ class Agent:
         machine: Where it runs.
     """
 
-    def __init__(self, surroundings: Surroundings, machine: Machine) -> None:
+    def __init__(self, surroundings: Surroundings, machine: SimulatedInstance) -> None:
         self._surroundings = surroundings
         self._machine = machine
         self._timeline = surroundings.timeline
@@ -92,7 +92,7 @@ class Agent:
         self._delays = surroundings.delays
         self._instance = machine.instance
         self._capacity = machine.offering.type.capacity
-        self._attempts: dict[tuple[RunId, int], Attempt] = {}
+        self._attempts: dict[tuple[RunId, int], SimulatedAttempt] = {}
         self._refused: dict[tuple[RunId, int], RunReport] = {}
         self._seen: dict[RunId, int] = {}
         self._on = True
@@ -157,7 +157,7 @@ class Agent:
                 self._keep_saved(lost)
             self._surroundings.attempt_log.over(attempt, now)
 
-    def _keep_saved(self, attempt: Attempt) -> None:
+    def _keep_saved(self, attempt: SimulatedAttempt) -> None:
         """Publish the last checkpoint that the program wrote by itself."""
         saved = attempt.saved(self._timeline.now())
         if saved > 0:
@@ -188,13 +188,13 @@ class Agent:
             self.session = 0
         self._on = False
 
-    def successor(self, *, remembers: bool = False) -> Agent:
+    def successor(self, *, remembers: bool = False) -> SimulatedAgent:
         """A new agent on the same machine that knows nothing of this one's attempts.
 
         Args:
             remembers: Whether it knows which attempts were there.
         """
-        agent = Agent(self._surroundings, self._machine)
+        agent = SimulatedAgent(self._surroundings, self._machine)
         if remembers:
             agent._seen = dict(self._seen)
         agent._notice = self._notice
@@ -233,7 +233,7 @@ class Agent:
         reports = (self._report(attempt) for attempt in self._attempts.values())
         return (*reports, *self._refused.values())
 
-    def _report(self, attempt: Attempt) -> RunReport:
+    def _report(self, attempt: SimulatedAttempt) -> RunReport:
         if attempt.report is not None:
             return attempt.report
         return RunReport(
@@ -250,7 +250,7 @@ class Agent:
 
     # -- tasks -----------------------------------------------------------------------------------
 
-    def present(self) -> list[Attempt]:
+    def present(self) -> list[SimulatedAttempt]:
         """The attempts that have not exited."""
         return [a for a in self._attempts.values() if a.phase is not Phase.EXITED]
 
@@ -266,7 +266,7 @@ class Agent:
         now = self._timeline.now()
         speed = self._surroundings.speed_of(order.run, self._machine.offering.type.family)
         work = self._surroundings.work(order.run)
-        attempt = Attempt(order, self._instance, work, now, family_speed=speed)
+        attempt = SimulatedAttempt(order, self._instance, work, now, family_speed=speed)
         if order.fork is not None:
             attempt.fork = ForkProgram(gives=work.gives_parts)
             attempt.paused = work.gives_parts
@@ -276,7 +276,7 @@ class Agent:
             delay = self._delays.start(order, self._instance, now)
             self._timeline.after(delay, lambda: self._runs(attempt))
 
-    def _restore(self, attempt: Attempt) -> bool:
+    def _restore(self, attempt: SimulatedAttempt) -> bool:
         """Resume from a checkpoint; an attempt whose checkpoint is missing ends at once."""
         order = attempt.order
         source = self._surroundings.work(order.checkpoint_of or order.run).stored
@@ -298,18 +298,18 @@ class Agent:
         attempt.done_ms = attempt.seen_ms = attempt.told_ms = origin.done_ms if origin else 0.0
         return True
 
-    def publish(self, attempt: Attempt) -> None:
+    def publish(self, attempt: SimulatedAttempt) -> None:
         """Store a checkpoint of the work done by now."""
         self._publish(attempt, attempt.done(self._timeline.now()))
 
     @staticmethod
-    def _publish(attempt: Attempt, done_ms: float) -> None:
+    def _publish(attempt: SimulatedAttempt, done_ms: float) -> None:
         if attempt.work.publishes:
             attempt.generation += 1
             held = Checkpoint(done_ms, attempt.order.attempt)
             attempt.work.stored[attempt.generation] = held
 
-    def _runs(self, attempt: Attempt) -> None:
+    def _runs(self, attempt: SimulatedAttempt) -> None:
         if not self._on or attempt.phase is not Phase.STARTING or attempt.stopping:
             return
         attempt.phase = Phase.RUNNING
@@ -336,7 +336,7 @@ class Agent:
             delay = needed if graceful else 0
             self._timeline.after(delay, lambda: self._stopped(attempt, graceful=graceful))
 
-    def _stopped(self, attempt: Attempt, *, graceful: bool) -> None:
+    def _stopped(self, attempt: SimulatedAttempt, *, graceful: bool) -> None:
         if not self._on or attempt.phase is Phase.EXITED:
             return
         if graceful:
@@ -344,7 +344,7 @@ class Agent:
             self.publish(attempt)
         self.exit(attempt, 143 if graceful else 137, stopped=True)
 
-    def finish(self, attempt: Attempt) -> None:
+    def finish(self, attempt: SimulatedAttempt) -> None:
         """Exit an attempt whose program has finished or reached its next failure."""
         if self._on and attempt.phase is Phase.RUNNING:
             failures, until, now = attempt.work.failures, attempt.until_ms, self._timeline.now()
@@ -353,7 +353,7 @@ class Agent:
                 return
             self.exit(attempt, failures.pop(0) if failures else 0, stopped=False)
 
-    def _leave_off(self, attempt: Attempt) -> None:
+    def _leave_off(self, attempt: SimulatedAttempt) -> None:
         """End a program that has been told that there is nothing left to do."""
         if self._on and attempt.phase is Phase.RUNNING and not attempt.stopping:
             self.exit(attempt, 0, stopped=False)
@@ -362,7 +362,7 @@ class Agent:
         if self._on and self.session:
             self._inbox.post(event(self.session))
 
-    def exit(self, attempt: Attempt, code: int, *, stopped: bool = False) -> None:
+    def exit(self, attempt: SimulatedAttempt, code: int, *, stopped: bool = False) -> None:
         """End an attempt's program and report the exit."""
         progress = attempt.work.progress(attempt.done(self._timeline.now()))
         attempt.phase = Phase.EXITED
@@ -384,7 +384,7 @@ class Agent:
         if self._on and self.session:
             self._inbox.post(WorkerFetched(self._instance, self.session, order.run))
 
-    def sample(self, attempts: Sequence[Attempt]) -> bool:
+    def sample(self, attempts: Sequence[SimulatedAttempt]) -> bool:
         """Report the progress of those that run; returns whether any runs."""
         running = [attempt for attempt in attempts if attempt.phase is Phase.RUNNING]
         if not self._on or not running:

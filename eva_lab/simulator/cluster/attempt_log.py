@@ -6,7 +6,7 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from eva_lab.simulator.cluster.work import Attempt, Checkpoint
+from eva_lab.simulator.cluster.work import Checkpoint, SimulatedAttempt
 from eva_master.model.actions import TaskOrder
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 
@@ -14,15 +14,15 @@ from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 class AttemptLog(Protocol):
     """Receives what happens to attempts."""
 
-    def ordered(self, attempt: Attempt, /) -> None:
+    def ordered(self, attempt: SimulatedAttempt, /) -> None:
         """An attempt was ordered and now occupies room."""
         ...
 
-    def began_from(self, attempt: Attempt, origin: Checkpoint | None) -> None:
+    def began_from(self, attempt: SimulatedAttempt, origin: Checkpoint | None) -> None:
         """An attempt has found the checkpoint that it resumes from."""
         ...
 
-    def over(self, attempt: Attempt, now: Millis) -> None:
+    def over(self, attempt: SimulatedAttempt, now: Millis) -> None:
         """An attempt is over and has left its room."""
         ...
 
@@ -41,17 +41,17 @@ class History:
     orders: dict[tuple[RunId, int], TaskOrder] = field(default_factory=dict)
     origins: dict[tuple[RunId, int], Checkpoint | None] = field(default_factory=dict)
 
-    def ordered(self, attempt: Attempt) -> None:
+    def ordered(self, attempt: SimulatedAttempt) -> None:
         """See `AttemptLog.ordered`."""
         order = attempt.order
         self.starts.append((order.run, order.attempt, attempt.instance))
         self.orders[order.run, order.attempt] = order
 
-    def began_from(self, attempt: Attempt, origin: Checkpoint | None) -> None:
+    def began_from(self, attempt: SimulatedAttempt, origin: Checkpoint | None) -> None:
         """See `AttemptLog.began_from`."""
         self.origins[attempt.order.run, attempt.order.attempt] = origin
 
-    def over(self, attempt: Attempt, now: Millis) -> None:
+    def over(self, attempt: SimulatedAttempt, now: Millis) -> None:
         """Nothing is logged: this log does not contain ends."""
 
 
@@ -75,7 +75,7 @@ class Occupancy:
     moving_ms: int
 
 
-class Span:
+class CoveredTime:
     """The time that intervals cover together, as they come in roughly in the order of their ends.
 
     Attributes:
@@ -118,7 +118,7 @@ class RunMetrics:
         occupancies: The occupancy of every attempt; `None` if they are not kept.
     """
 
-    executed: dict[JobId, Span] = field(default_factory=dict)
+    executed: dict[JobId, CoveredTime] = field(default_factory=dict)
     moving_ms: dict[JobId, int] = field(default_factory=dict)
     completed: int = 0
     task_ms: int = 0
@@ -127,13 +127,13 @@ class RunMetrics:
     mib_ms: int = 0
     occupancies: list[Occupancy] | None = None
 
-    def ordered(self, _attempt: Attempt) -> None:
+    def ordered(self, _attempt: SimulatedAttempt) -> None:
         """Nothing is counted: an attempt counts once it is over."""
 
-    def began_from(self, attempt: Attempt, origin: Checkpoint | None) -> None:
+    def began_from(self, attempt: SimulatedAttempt, origin: Checkpoint | None) -> None:
         """Nothing is counted: no metric depends on checkpoints."""
 
-    def over(self, attempt: Attempt, now: Millis) -> None:
+    def over(self, attempt: SimulatedAttempt, now: Millis) -> None:
         """See `AttemptLog.over`."""
         order = attempt.order
         held, need = now - attempt.since_ms, order.demand
@@ -142,7 +142,7 @@ class RunMetrics:
             until = now if attempt.halted_ms is None else attempt.halted_ms
             executing = until - attempt.together_ms
             if order.gang is None or order.index == 0:
-                self.executed.setdefault(order.job, Span()).add(attempt.together_ms, until)
+                self.executed.setdefault(order.job, CoveredTime()).add(attempt.together_ms, until)
         self.task_ms += held
         self.gpu_ms += need.gpus * held
         self.milli_cpu_ms += need.milli_cpus * held

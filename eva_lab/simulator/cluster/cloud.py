@@ -15,7 +15,7 @@ from eva_master.ports import Inbox
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class SimulatedInstance:
     """The simulated cloud's record of an instance.
 
     Attributes:
@@ -32,7 +32,7 @@ class Machine:
     fence_ms: int = 0
     paid: tuple[tuple[Millis, Price], ...] = ()
 
-    def at_price(self, price: Price, now: Millis) -> Machine:
+    def at_price(self, price: Price, now: Millis) -> SimulatedInstance:
         """The machine with a new price from a given time on."""
         if price == self.offering.price:
             return self
@@ -41,7 +41,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class LifeStages:
     """How long the stages of an instance's life take, in milliseconds.
 
     Attributes:
@@ -62,7 +62,7 @@ class Life:
 class Hosts:
     """Workers on the machines; called when one has booted and when one is gone."""
 
-    def boot(self, machine: Machine) -> None:
+    def boot(self, machine: SimulatedInstance) -> None:
         """Handle that the machine has booted."""
 
     def vanish(self, instance: InstanceId) -> None:
@@ -97,7 +97,7 @@ class SimulatedCloud:
         self._terminate_ms = terminate_ms
         self._grid_ms = terminate_grid_ms
         self._retry_ms = retry_ms
-        self._machines: dict[InstanceId, Machine] = {}
+        self._machines: dict[InstanceId, SimulatedInstance] = {}
         self._refused: set[InstanceId] = set()
         self._never: dict[InstanceId, Millis] = {}
         """Instances terminated before they were launched, and when; they are never launched."""
@@ -105,9 +105,9 @@ class SimulatedCloud:
         """Number of machines that were ever acquired."""
         self.sold_out: Callable[[OfferingId], bool] = lambda _offering: False
         """Called at each launch; returns whether the offering has no capacity."""
-        self.life_of: Callable[[InstanceId, Offering], Life] = self._listed_life
+        self.life_of: Callable[[InstanceId, Offering], LifeStages] = self._listed_life
         """Returns how long the stages of a machine's life take."""
-        self.watch: Callable[[Machine], None] = lambda _machine: None
+        self.watch: Callable[[SimulatedInstance], None] = lambda _machine: None
         """Called with each machine that runs."""
         self._there: Counter[str] = Counter()
         self._sold: Counter[OfferingId] = Counter()
@@ -127,7 +127,7 @@ class SimulatedCloud:
                 )
                 self._inbox.post(CloudListed(billed))
 
-    def bill(self) -> dict[InstanceId, Machine]:
+    def bill(self) -> dict[InstanceId, SimulatedInstance]:
         """All machines that were ever billed, by instance."""
         return {key: m for key, m in self._machines.items() if m.up_ms is not None}
 
@@ -180,7 +180,7 @@ class SimulatedCloud:
             reason = f"{action.offering.type.name} is out of stock in {action.offering.zone}"
             self._inbox.post(LaunchFailed(action.instance, retry_at, reason))
         elif machine is None:
-            self._machines[action.instance] = Machine(action.instance, action.offering)
+            self._machines[action.instance] = SimulatedInstance(action.instance, action.offering)
             self.launches += 1
             self._there[action.offering.type.name] += 1
             self._sold[action.offering.id] += 1
@@ -222,8 +222,8 @@ class SimulatedCloud:
                 wait + life.ending_ms, lambda: self._end(instance, life.unbilled_ms)
             )
 
-    def _listed_life(self, _instance: InstanceId, offering: Offering) -> Life:
-        return Life(offering.type.acquisition_ms, offering.type.setup_ms, self._terminate_ms)
+    def _listed_life(self, _instance: InstanceId, offering: Offering) -> LifeStages:
+        return LifeStages(offering.type.acquisition_ms, offering.type.setup_ms, self._terminate_ms)
 
     def _end(
         self,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from eva_lab.simulator.cluster.clock import Timeline
 from eva_lab.simulator.cluster.truth import SizeSpeed, Truth, remembered
-from eva_lab.simulator.cluster.work import Attempt
+from eva_lab.simulator.cluster.work import SimulatedAttempt
 from eva_master.model.ids import MILLION, InstanceId, JobId, RunId, Workload
 
 
@@ -28,7 +28,7 @@ class Crew:
     """
 
     size: int
-    running: dict[RunId, Attempt] = field(default_factory=dict)
+    running: dict[RunId, SimulatedAttempt] = field(default_factory=dict)
     begun: set[RunId] = field(default_factory=set)
     moving: bool = False
 
@@ -96,8 +96,8 @@ class ProgressModel:
         timeline: Timeline,
         truth: Truth,
         *,
-        finish: Callable[[Attempt], None],
-        changed: Callable[[InstanceId, Sequence[Attempt]], None],
+        finish: Callable[[SimulatedAttempt], None],
+        changed: Callable[[InstanceId, Sequence[SimulatedAttempt]], None],
         size_speed: SizeSpeed | None = None,
     ) -> None:
         self._timeline = timeline
@@ -105,10 +105,10 @@ class ProgressModel:
         self._finish = finish
         self._changed = changed
         self._size_speed = size_speed
-        self._residents: dict[InstanceId, dict[RunId, Attempt]] = {}
+        self._residents: dict[InstanceId, dict[RunId, SimulatedAttempt]] = {}
         self._crews: dict[tuple[JobId | RunId, int], Crew] = {}
 
-    def begin(self, attempt: Attempt, init_ms: int) -> None:
+    def begin(self, attempt: SimulatedAttempt, init_ms: int) -> None:
         """Start the progress of an attempt's program.
 
         Args:
@@ -135,14 +135,14 @@ class ProgressModel:
         changed = self._pace(crew) + self._company_changed(attempt, speeds=news)
         self._tell(changed)
 
-    def halt(self, attempt: Attempt) -> None:
+    def halt(self, attempt: SimulatedAttempt) -> None:
         """Stop a program's progress; the program still occupies its instance."""
         if attempt.halted_ms is None:
             attempt.halted_ms = self._timeline.now()
         self._set_speed(attempt, 0.0)
         self._tell(self._leave_crew(attempt))
 
-    def end(self, attempt: Attempt) -> None:
+    def end(self, attempt: SimulatedAttempt) -> None:
         """Remove a program from its instance."""
         residents = self._residents.get(attempt.instance, {})
         if residents.get(attempt.order.run) is not attempt:
@@ -154,7 +154,7 @@ class ProgressModel:
             del self._residents[attempt.instance]
         self._tell(self._company_changed(attempt, speeds=news))
 
-    def lose(self, attempt: Attempt) -> list[Attempt]:
+    def lose(self, attempt: SimulatedAttempt) -> list[SimulatedAttempt]:
         """Remove a program that was not told to stop; its crew cannot continue without it.
 
         Returns:
@@ -169,7 +169,7 @@ class ProgressModel:
             self._set_speed(other, 0.0)
         return list(crew.running.values())
 
-    def _leave_crew(self, attempt: Attempt) -> list[Attempt]:
+    def _leave_crew(self, attempt: SimulatedAttempt) -> list[SimulatedAttempt]:
         crew = self._crews.get(attempt.crew)
         if crew is not None and crew.running.get(attempt.order.run) is attempt:
             del crew.running[attempt.order.run]
@@ -182,16 +182,16 @@ class ProgressModel:
         crew.moving = True
         self._tell(self._pace(crew))
 
-    def _tell(self, changed: Sequence[Attempt]) -> None:
+    def _tell(self, changed: Sequence[SimulatedAttempt]) -> None:
         """Report, once per instance, the attempts whose speed has changed and that tell of it."""
-        places: dict[InstanceId, dict[Attempt, None]] = {}
+        places: dict[InstanceId, dict[SimulatedAttempt, None]] = {}
         for attempt in changed:
             if attempt.work.tells_steps and attempt.speed > 0:
                 places.setdefault(attempt.instance, {})[attempt] = None
         for instance, attempts in places.items():
             self._changed(instance, list(attempts))
 
-    def _company_changed(self, cause: Attempt, *, speeds: bool) -> list[Attempt]:
+    def _company_changed(self, cause: SimulatedAttempt, *, speeds: bool) -> list[SimulatedAttempt]:
         """Update the speed of the attempts beside one that came or went.
 
         Args:
@@ -208,7 +208,7 @@ class ProgressModel:
                 changed += self._pace(crew)
         return changed
 
-    def _pace(self, crew: Crew) -> list[Attempt]:
+    def _pace(self, crew: Crew) -> list[SimulatedAttempt]:
         """Set the speed of a crew; returns the attempts whose speed has changed."""
         if not crew.moving or not crew.running:
             return []
@@ -225,7 +225,7 @@ class ProgressModel:
             if self._set_speed(attempt, 0.0 if attempt.paused else slowest)
         ]
 
-    def pause(self, attempt: Attempt, *, on: bool) -> None:
+    def pause(self, attempt: SimulatedAttempt, *, on: bool) -> None:
         """Have a program do nothing for now, or go on; a new share of its work may have begun."""
         crew = self._crews.get(attempt.crew)
         attempt.paused = on
@@ -233,12 +233,12 @@ class ProgressModel:
             self._set_speed(attempt, 0.0)
             self._tell(self._pace(crew))
 
-    def _alone_speed(self, attempt: Attempt) -> float:
+    def _alone_speed(self, attempt: SimulatedAttempt) -> float:
         """The speed of an attempt as far as only its own instance matters."""
         workload = Workload(attempt.order.workload)
         return attempt.family_speed * self._task_sets.speed(attempt.instance, workload)
 
-    def _set_speed(self, attempt: Attempt, speed: float) -> bool:
+    def _set_speed(self, attempt: SimulatedAttempt, speed: float) -> bool:
         if speed == attempt.speed:
             return False
         now = self._timeline.now()
@@ -253,12 +253,12 @@ class ProgressModel:
         self._timeline.after(rest_ms, lambda: self._over(attempt, epoch))
         return True
 
-    def _over(self, attempt: Attempt, epoch: int) -> None:
+    def _over(self, attempt: SimulatedAttempt, epoch: int) -> None:
         if attempt.epoch == epoch:
             self._finish(attempt)
 
 
-def _part(attempt: Attempt) -> float:
+def _part(attempt: SimulatedAttempt) -> float:
     """The part of each batch that an attempt does, against an equal one."""
     gang = attempt.order.gang
     if gang is None or not gang.batch_ppm:

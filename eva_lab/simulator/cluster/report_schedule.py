@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from eva_lab.simulator.cluster.clock import Timeline
-from eva_lab.simulator.cluster.work import Attempt
+from eva_lab.simulator.cluster.work import SimulatedAttempt
 
 
 class Reporter(Protocol):
     """A worker that can be asked to report how far its attempts are."""
 
-    def sample(self, attempts: Sequence[Attempt]) -> bool:
+    def sample(self, attempts: Sequence[SimulatedAttempt]) -> bool:
         """Report the progress of those attempts that run.
 
         Returns:
@@ -24,11 +24,11 @@ class Reporter(Protocol):
 class Reports(Protocol):
     """Decides when an attempt's progress is reported."""
 
-    def began(self, agent: Reporter, attempt: Attempt) -> None:
+    def began(self, agent: Reporter, attempt: SimulatedAttempt) -> None:
         """Note that an attempt's program has started."""
         ...
 
-    def changed(self, agent: Reporter, attempts: Sequence[Attempt]) -> None:
+    def changed(self, agent: Reporter, attempts: Sequence[SimulatedAttempt]) -> None:
         """Note that attempts now progress at another speed or beside other tasks."""
         ...
 
@@ -45,14 +45,14 @@ class Periodic:
         self._timeline = timeline
         self._every_ms = every_ms
 
-    def began(self, agent: Reporter, attempt: Attempt) -> None:
+    def began(self, agent: Reporter, attempt: SimulatedAttempt) -> None:
         """See `Reports.began`."""
         self._timeline.after(self._every_ms, lambda: self._report(agent, attempt))
 
-    def changed(self, agent: Reporter, attempts: Sequence[Attempt]) -> None:
+    def changed(self, agent: Reporter, attempts: Sequence[SimulatedAttempt]) -> None:
         """Do nothing: reports are periodic."""
 
-    def _report(self, agent: Reporter, attempt: Attempt) -> None:
+    def _report(self, agent: Reporter, attempt: SimulatedAttempt) -> None:
         if agent.sample([attempt]):
             self.began(agent, attempt)
 
@@ -77,11 +77,11 @@ class ReportSchedule:
         self._timeline = timeline
         self._window_ms = window_ms
 
-    def began(self, agent: Reporter, attempt: Attempt) -> None:
+    def began(self, agent: Reporter, attempt: SimulatedAttempt) -> None:
         """Report what the program resumes from, so that its first new step is recognised."""
         agent.sample([attempt])
 
-    def changed(self, agent: Reporter, attempts: Sequence[Attempt]) -> None:
+    def changed(self, agent: Reporter, attempts: Sequence[SimulatedAttempt]) -> None:
         """See `Reports.changed`."""
         for attempt in attempts:
             attempt.watch += 1
@@ -94,12 +94,17 @@ class ReportSchedule:
             agent.sample(warm)
             self._after(agent, warm, (self._window_ms,))
 
-    def _after(self, agent: Reporter, attempts: Sequence[Attempt], waits: tuple[int, ...]) -> None:
+    def _after(
+        self, agent: Reporter, attempts: Sequence[SimulatedAttempt], waits: tuple[int, ...]
+    ) -> None:
         watched = [(attempt, attempt.watch) for attempt in attempts]
         self._timeline.after(waits[0], lambda: self._report(agent, watched, waits[1:]))
 
     def _report(
-        self, agent: Reporter, watched: Sequence[tuple[Attempt, int]], waits: tuple[int, ...]
+        self,
+        agent: Reporter,
+        watched: Sequence[tuple[SimulatedAttempt, int]],
+        waits: tuple[int, ...],
     ) -> None:
         due = [
             attempt for attempt, watch in watched if attempt.watch == watch and attempt.speed > 0

@@ -7,7 +7,7 @@ from math import ceil
 
 from eva_master.model.actions import TaskOrder
 from eva_master.model.events import Phase, RunReport
-from eva_master.model.forks.merging import Kept
+from eva_master.model.forks.merging import PartFate
 from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.records import NO_PROGRESS, Progress
 
@@ -96,12 +96,12 @@ class ForkProgram:
     weights: str = ""
     given: int | None = None
     merging: bool = False
-    done: tuple[Kept, ...] | None = None
+    done: tuple[PartFate, ...] | None = None
     made: str = ""
 
 
 @dataclass(slots=True, eq=False)
-class Attempt:
+class SimulatedAttempt:
     """An attempt on a simulated worker.
 
     Attributes:

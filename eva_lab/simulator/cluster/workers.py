@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from eva_lab.simulator.cluster.agent import Agent
+from eva_lab.simulator.cluster.agent import SimulatedAgent
 from eva_lab.simulator.cluster.attempt_log import AttemptLog
 from eva_lab.simulator.cluster.clock import Timeline
-from eva_lab.simulator.cluster.cloud import Hosts, Machine
+from eva_lab.simulator.cluster.cloud import Hosts, SimulatedInstance
 from eva_lab.simulator.cluster.delays import Durations
 from eva_lab.simulator.cluster.progress_model import ProgressModel
 from eva_lab.simulator.cluster.report_schedule import Periodic, Reports
 from eva_lab.simulator.cluster.truth import SizeSpeed, Truth
-from eva_lab.simulator.cluster.work import Attempt, Work
+from eva_lab.simulator.cluster.work import SimulatedAttempt, Work
 from eva_master.model.actions import WorkerAction
 from eva_master.model.events import Phase, WorkerLost
 from eva_master.model.ids import Family, InstanceId, JobId, Millis, RunId
@@ -64,12 +64,12 @@ class SimulatedWorkers(Hosts):
         )
         self._work_of = work_of
         self.speed_of = speed_of or (lambda _run, _family: 1.0)
-        self._agents: dict[InstanceId, Agent] = {}
+        self._agents: dict[InstanceId, SimulatedAgent] = {}
         self._notices: dict[InstanceId, int] = {}
         self._work: dict[RunId, Work] = {}
         self._sessions = 0
         self.attempt_log = attempt_log
-        self.told: Callable[[Attempt, float], float] = lambda _attempt, done_ms: done_ms
+        self.told: Callable[[SimulatedAttempt, float], float] = lambda _attempt, done_ms: done_ms
         """Maps the true work of an attempt to the work that it reports."""
         self.wiped: set[InstanceId] = set()
         """Instances that have lost their disk: only there may an attempt be started twice."""
@@ -80,9 +80,9 @@ class SimulatedWorkers(Hosts):
         if agent is not None and agent.session:
             agent.hear(action)
 
-    def boot(self, machine: Machine) -> None:
+    def boot(self, machine: SimulatedInstance) -> None:
         """Start the agent of a booted machine, which connects to the master."""
-        agent = Agent(self, machine)
+        agent = SimulatedAgent(self, machine)
         self._agents[machine.instance] = agent
         agent.register()
         if (at_ms := self._notices.pop(machine.instance, None)) is not None:
@@ -155,11 +155,11 @@ class SimulatedWorkers(Hosts):
             if attempt.order.run == run:
                 agent.publish(attempt)
 
-    def attempts_of(self, job: JobId) -> list[tuple[Agent, Attempt]]:
+    def attempts_of(self, job: JobId) -> list[tuple[SimulatedAgent, SimulatedAttempt]]:
         """A job's attempts whose program runs, on all machines."""
         return [(agent, attempt) for agent, attempt in self._attempts() if attempt.order.job == job]
 
-    def _attempts(self) -> list[tuple[Agent, Attempt]]:
+    def _attempts(self) -> list[tuple[SimulatedAgent, SimulatedAttempt]]:
         return [
             (agent, attempt)
             for agent in self._agents.values()
@@ -186,10 +186,10 @@ class SimulatedWorkers(Hosts):
 
     # -- for the motion --------------------------------------------------------------------------
 
-    def _finish(self, attempt: Attempt) -> None:
+    def _finish(self, attempt: SimulatedAttempt) -> None:
         if (agent := self._agents.get(attempt.instance)) is not None:
             agent.finish(attempt)
 
-    def _changed(self, instance: InstanceId, attempts: Sequence[Attempt]) -> None:
+    def _changed(self, instance: InstanceId, attempts: Sequence[SimulatedAttempt]) -> None:
         if (agent := self._agents.get(instance)) is not None:
             self.reports.changed(agent, attempts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from eva_lab.simulator.results.metrics import Record
+from eva_lab.simulator.results.metrics import RunRecord
 from eva_master.model.trace import Trace
 
 
@@ -23,7 +23,7 @@ class _Held:
     gpus: int
 
 
-def borrowers(record: Record, trace: Trace) -> frozenset[str]:
+def borrowers(record: RunRecord, trace: Trace) -> frozenset[str]:
     """The jobs that ever ran on GPUs beyond their tenant's quota; who came later borrows.
 
     Args:
@@ -42,7 +42,7 @@ def borrowers(record: Record, trace: Trace) -> frozenset[str]:
     return frozenset(names)
 
 
-def _attempts(record: Record) -> Iterator[_Held]:
+def _attempts(record: RunRecord) -> Iterator[_Held]:
     names = {job.id: job.name for job in record.jobs}
     members: dict[tuple[str, int], list[tuple[int, int]]] = {}
     for occupancy in record.occupancies:

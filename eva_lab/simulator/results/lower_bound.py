@@ -25,14 +25,19 @@ from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.trace import Trace, TraceJob
 from eva_master.packing.greedy.algorithm1 import Supply
 from eva_master.packing.interference.throughput import Ints
-from eva_master.packing.lp.column_generation import Budget, Generated, Generator, Request
+from eva_master.packing.lp.column_generation import (
+    EffortLimits,
+    Generated,
+    Generator,
+    PackingRequest,
+)
 from eva_master.packing.lp.columns import Column
 from eva_master.packing.problem import Problem, Valuation
 
 _USED = 1e-9
 _COLUMNS_KEPT = 1_500
 """Number of columns that are tried first with the next multiset of tasks."""
-_BUDGET = Budget(gap=2e-5, iterations=200, class_iterations=20_000, total_nodes=4_000_000)
+_BUDGET = EffortLimits(gap=2e-5, iterations=200, class_iterations=20_000, total_nodes=4_000_000)
 
 Watch = Callable[[int, int], None]
 """Called with the number of moments done and of all moments."""
@@ -131,7 +136,7 @@ class ReferenceBound:
         return self._solved[key]
 
     def _solve(self, counts: Ints) -> int:
-        request = Request(self._problem, counts, self._supply)
+        request = PackingRequest(self._problem, counts, self._supply)
         seeds = [self._alone[number] for number in np.flatnonzero(counts).tolist()]
         seeds += [
             column

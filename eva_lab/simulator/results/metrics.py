@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from statistics import fmean, median
 
 from eva_lab.simulator.cluster.attempt_log import Occupancy, RunMetrics
-from eva_lab.simulator.cluster.cloud import Machine
+from eva_lab.simulator.cluster.cloud import SimulatedInstance
 from eva_lab.simulator.results.fairness import alphas_of
 from eva_master.model.accounting.bounds import DEFAULT_TENANT
 from eva_master.model.accounting.totals import TenantTotals
@@ -95,7 +95,7 @@ class InstanceFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RunRecord:
     """The detailed record of a run; empty unless it was asked for.
 
     Attributes:
@@ -135,7 +135,8 @@ class TenantFigures:
 
     Attributes:
         cost_usd: Their shares of instances; with what is idle, they add up to the run's cost.
-        jct_mean_h: Mean over its jobs, as is `idle_mean_h`; see `Outcome`.
+        jct_mean_h: Mean over its jobs, as is `idle_mean_h`; see
+            `SimulationOutcome`.
         value_usd: Worth of its jobs when they succeeded.
         gain_usd: That, and what the tenant earned and received, less what it paid and gave.
         alpha: Its part of all gains over its part of all quotas; `None` if it has no quota.
@@ -197,7 +198,8 @@ class PartitionFigures:
     Attributes:
         jobs: Jobs that ended there.
         cost_usd: Of its instances, idle time included; they add up to the run's cost.
-        jct_mean_h: Mean over its jobs, 0 if there were none, as is `idle_mean_h`; see `Outcome`.
+        jct_mean_h: Mean over its jobs, 0 if there were none, as is `idle_mean_h`; see
+            `SimulationOutcome`.
     """
 
     partition: str
@@ -232,7 +234,7 @@ def by_partition(
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SimulationOutcome:
     """The metrics of one run, in hours and dollars.
 
     Attributes:
@@ -272,7 +274,7 @@ class Outcome:
     steps: int
     end_h: float
     planning: Planning = field(default=Planning(), compare=False)
-    record: Record = field(default=Record(), repr=False)
+    record: RunRecord = field(default=RunRecord(), repr=False)
     tenants: tuple[TenantFigures, ...] = ()
     partitions: tuple[PartitionFigures, ...] = ()
     deadlines: DeadlineFigures | None = None
@@ -308,7 +310,7 @@ class Allocation:
     cost: int = 0
 
     @classmethod
-    def of(cls, machines: Mapping[InstanceId, Machine]) -> Allocation:
+    def of(cls, machines: Mapping[InstanceId, SimulatedInstance]) -> Allocation:
         """Sum over machines, all of which must be gone."""
         up = gpus = cpus = memory = cost = 0
         for machine in machines.values():
@@ -321,7 +323,7 @@ class Allocation:
         return cls(up, gpus, cpus, memory, cost)
 
 
-def uptime_ms(machine: Machine, now: int | None = None) -> int:
+def uptime_ms(machine: SimulatedInstance, now: int | None = None) -> int:
     """How long a machine ran; `now` is needed for one that is not gone."""
     until = now if machine.gone_ms is None else machine.gone_ms
     assert machine.up_ms is not None
@@ -329,7 +331,7 @@ def uptime_ms(machine: Machine, now: int | None = None) -> int:
     return until - machine.up_ms
 
 
-def charge(machine: Machine, now: int | None = None) -> int:
+def charge(machine: SimulatedInstance, now: int | None = None) -> int:
     """The bill of a machine (see `eva_master.model.ids.Exact`), up to `now` if it is not gone."""
     whole = max(uptime_ms(machine, now), machine.offering.minimum_ms)
     if not machine.paid:
@@ -347,7 +349,7 @@ def usd(exact: int) -> float:
     return exact / _USD
 
 
-def instance_figures(machine: Machine, requested_ms: Millis) -> InstanceFigures:
+def instance_figures(machine: SimulatedInstance, requested_ms: Millis) -> InstanceFigures:
     """The figures of a machine that is gone, for the record."""
     assert machine.up_ms is not None
     assert machine.gone_ms is not None
@@ -408,17 +410,17 @@ class Counts:
 def outcome(
     jobs: Sequence[JobFigures],
     run_metrics: RunMetrics,
-    machines: Mapping[InstanceId, Machine],
+    machines: Mapping[InstanceId, SimulatedInstance],
     counts: Counts,
     *,
     planning: Planning,
-    record: Record,
-) -> Outcome:
+    record: RunRecord,
+) -> SimulationOutcome:
     """Sum up a run in which at least one job has finished."""
     offered = Allocation.of(machines)
     jcts = [job.jct_ms / MILLIS_PER_HOUR for job in jobs]
     moves = sum(job.moves for job in jobs)
-    return Outcome(
+    return SimulationOutcome(
         jobs_finished=len(jobs),
         cost_usd=usd(offered.cost),
         jct_mean_h=fmean(jcts),

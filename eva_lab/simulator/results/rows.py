@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 
 from eva_lab.simulator.cluster.attempt_log import Occupancy
-from eva_lab.simulator.results.metrics import JobFigures, Record
+from eva_lab.simulator.results.metrics import JobFigures, RunRecord
 from eva_master.model.changes import Round
 from eva_master.model.ids import RunId
 
 Cell = str | int | float | bool | None
 
 
-def tables(record: Record) -> Mapping[str, list[dict[str, Cell]]]:
+def tables(record: RunRecord) -> Mapping[str, list[dict[str, Cell]]]:
     """The rows of each table by its name; times are in milliseconds of virtual time."""
     return {
         "rounds": [_round(entry) for entry in record.rounds],

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from statistics import fmean
 
-from eva_lab.simulator.results.metrics import InstanceFigures, Record, quantile
+from eva_lab.simulator.results.metrics import InstanceFigures, RunRecord, quantile
 from eva_master.model.catalog import Purchase
 from eva_master.model.ids import MILLIS_PER_HOUR, RunId, job_of
 
@@ -60,7 +60,7 @@ class ShortTasks:
     life_max_h: float
 
 
-def short_tasks(record: Record, short: Collection[str]) -> ShortTasks:
+def short_tasks(record: RunRecord, short: Collection[str]) -> ShortTasks:
     """The figures of a run of which a record was kept.
 
     Args:

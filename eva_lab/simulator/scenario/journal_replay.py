@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median_low
 
-from eva_lab.simulator.cluster.cloud import Life
+from eva_lab.simulator.cluster.cloud import LifeStages
 from eva_lab.simulator.scenario.submission import STEPS_PER_S
 from eva_master.control.state.store import State
 from eva_master.learning.colocation import lookup
@@ -113,8 +113,8 @@ class Past:
     unfinished: int
     until_ms: int
     charged: int
-    truth: Measured
-    lives: Mapping[InstanceId, Life]
+    truth: LearnedTruth
+    lives: Mapping[InstanceId, LifeStages]
     kinds: Mapping[InstanceId, str]
     recorded_attempts: Mapping[Attempt, RecordedAttempt]
     fetches_ms: Mapping[Attempt, int]
@@ -145,7 +145,7 @@ class Past:
             )
 
 
-class Measured:
+class LearnedTruth:
     """The learned interference, taken as the truth."""
 
     def __init__(self, state: State) -> None:
@@ -216,7 +216,7 @@ def latest(state: State) -> Millis:
     return Millis(max([*(record.history[-1][1] for record in records), *booked], default=0))
 
 
-def _life(instance: Instance) -> Life | None:
+def _life(instance: Instance) -> LifeStages | None:
     """The stages of an instance's life. Stages that it did not reach come after its end."""
     entered = dict(instance.history)
     gone, ending = (
@@ -227,8 +227,8 @@ def _life(instance: Instance) -> Life | None:
     if gone is None or ending is None or instance.gone_ms is None:
         return None
     if up is None or instance.up_ms is None:
-        return Life(gone - instance.requested_ms + 1, 0, gone - ending)
-    return Life(
+        return LifeStages(gone - instance.requested_ms + 1, 0, gone - ending)
+    return LifeStages(
         acquisition_ms=up - instance.requested_ms,
         setup_ms=(gone + 1 if instance.ready_ms is None else instance.ready_ms) - up,
         ending_ms=gone - ending,
@@ -336,7 +336,7 @@ class _Work:
         recorded_attempts: Sequence[RecordedAttempt],
         inits: Mapping[Workload, int],
     ) -> None:
-        self.truth = Measured(state)
+        self.truth = LearnedTruth(state)
         self._state = state
         self.inits_ms: dict[Attempt, int] = {}
         self._inits = inits

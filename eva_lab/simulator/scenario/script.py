@@ -7,7 +7,7 @@ from dataclasses import replace
 from statistics import median_low
 from typing import Protocol
 
-from eva_lab.simulator.cluster.cloud import Life
+from eva_lab.simulator.cluster.cloud import LifeStages
 from eva_lab.simulator.cluster.delays import Accounting, Durations, MoveDelays, TaskDelays
 from eva_lab.simulator.cluster.truth import stated_size_speed
 from eva_lab.simulator.cluster.work import Work
@@ -22,10 +22,10 @@ from eva_lab.simulator.scenario.journal_replay import (
 from eva_lab.simulator.scenario.submission import (
     STEPS_PER_S,
     alone_speeds,
+    as_stated,
     spec_of,
     steps_per_s,
     stop_ms,
-    told,
     total_steps,
     work_ms,
 )
@@ -145,7 +145,7 @@ class TraceScript:
                 spec = replace(spec, total_steps=total_steps(job))
             if self._durations and self._forks and not job.is_array:
                 spec = forkable(replace(spec, total_steps=total_steps(job)))
-            yield job.arrival_ms, _command(job.id), told(spec, job.told_ppm)
+            yield job.arrival_ms, _command(job.id), as_stated(spec, job.told_ppm)
 
     def title(self, command: str) -> str:
         """See `Script.title`."""
@@ -272,17 +272,17 @@ class PastScript:
 
         return PastDelays(self._past, recorded)
 
-    def life_of(self, instance: InstanceId, offering: Offering) -> Life:
+    def life_of(self, instance: InstanceId, offering: Offering) -> LifeStages:
         """How long the stages of a machine take: as recorded, or as for similar machines."""
         past, kind = self._past, offering.type.name
         if past.kinds.get(instance) == kind:
             return past.lives[instance]
         alike = [past.lives[name] for name, type_name in past.kinds.items() if type_name == kind]
         everyone = alike or list(past.lives.values())
-        listed = Life(offering.type.acquisition_ms, offering.type.setup_ms, 1_000)
+        listed = LifeStages(offering.type.acquisition_ms, offering.type.setup_ms, 1_000)
         if not everyone:
             return listed
-        return Life(
+        return LifeStages(
             _median(alike, "acquisition_ms", listed.acquisition_ms),
             _median(alike, "setup_ms", listed.setup_ms),
             _median(everyone, "ending_ms", listed.ending_ms),
@@ -394,7 +394,7 @@ def _of(usual: Mapping[Workload, int], workload: Workload, default: int) -> int:
     return median_low(usual.values()) if usual else default
 
 
-def _median(lives: list[Life], stage: str, default: int) -> int:
+def _median(lives: list[LifeStages], stage: str, default: int) -> int:
     return median_low(getattr(life, stage) for life in lives) if lives else default
 
 

@@ -138,7 +138,7 @@ def total_steps(job: TraceJob) -> int:
     return max(1, round(work_ms(job) * steps_per_s(job) / 1000))
 
 
-def told(spec: JobSpec, factor_ppm: int) -> JobSpec:
+def as_stated(spec: JobSpec, factor_ppm: int) -> JobSpec:
     """The job as a user states it who says that it takes so many millionths of its length."""
     if factor_ppm == MILLION:
         return spec

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from eva_lab.traces.lists.listed import TOO_LARGE, ListedJob, Listing, Part, owner_of, told_of
+from eva_lab.traces.lists.listed import TOO_LARGE, EqualTasks, JobList, ListedJob, owner_of, told_of
 from eva_lab.traces.lists.logs import is_philly, is_swf, read_philly, read_swf
 from eva_lab.traces.lists.tables import ALIBABA_2020, HELIOS, PLAIN, columns_of, read_table
 from eva_lab.traces.rows import plain_suffix, read_text, refusal
@@ -28,7 +28,7 @@ _MOST_MEMBERS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class ListForm:
     """A form of list.
 
     Attributes:
@@ -37,7 +37,7 @@ class Form:
     """
 
     name: str
-    read: Callable[[Path], Listing]
+    read: Callable[[Path], JobList]
 
 
 _TABLES = {
@@ -50,7 +50,7 @@ SUFFIXES = (".swf", ".csv", ".json")
 """Of lists, with or without ``.gz``; a ``.json`` may be a trace as well."""
 
 
-def form_of(path: Path) -> Form | None:
+def form_of(path: Path) -> ListForm | None:
     """The form of a list of jobs, by the end of its name and its first line; `None` if unknown.
 
     Raises:
@@ -60,19 +60,19 @@ def form_of(path: Path) -> Form | None:
     if suffix == ".csv":
         return _table(path)
     if suffix == ".json":
-        return Form("Philly's job log", read_philly) if is_philly(_json(path)) else None
+        return ListForm("Philly's job log", read_philly) if is_philly(_json(path)) else None
     if suffix == ".swf" or is_swf(path):
-        return Form("the Standard Workload Format", read_swf)
+        return ListForm("the Standard Workload Format", read_swf)
     return None
 
 
-def _table(path: Path) -> Form | None:
+def _table(path: Path) -> ListForm | None:
     names = columns_of(path)
     for name, columns in _TABLES.items():
         whole = set(columns.needed) <= set(names)
         bare = len(names) == len(columns.positional) > 3 and names[3] in _STATES_OF_2020
         if whole or bare:
-            return Form(name, partial(read_table, form=columns))
+            return ListForm(name, partial(read_table, form=columns))
     return None
 
 
@@ -83,7 +83,7 @@ def _json(path: Path) -> object:
         return None
 
 
-def read_list(path: Path, form: Form, catalog: Catalog, most: int | None = None) -> Trace:
+def read_list(path: Path, form: ListForm, catalog: Catalog, most: int | None = None) -> Trace:
     """Make a trace of a list of jobs.
 
     Times begin with the first job that runs. Demands are rounded up to whole GPUs, thousandths of
@@ -112,7 +112,7 @@ def read_list(path: Path, form: Form, catalog: Catalog, most: int | None = None)
     return Trace(name, jobs, notes=notes(form, listing))
 
 
-def notes(form: Form, found: Listing) -> tuple[str, ...]:
+def notes(form: ListForm, found: JobList) -> tuple[str, ...]:
     """How a list was read, for people."""
     remarks = [f"read as {form.name}"]
     if found.left_out:
@@ -130,7 +130,7 @@ def notes(form: Form, found: Listing) -> tuple[str, ...]:
     return tuple(remarks)
 
 
-def _placed(found: Listing, catalog: Catalog) -> Iterator[tuple[ListedJob, tuple[Resources, ...]]]:
+def _placed(found: JobList, catalog: Catalog) -> Iterator[tuple[ListedJob, tuple[Resources, ...]]]:
     """The jobs that instance types can hold, with the demand of each task."""
     capacities = {offering.type.capacity for offering in catalog}
     for job in found.jobs:
@@ -141,7 +141,7 @@ def _placed(found: Listing, catalog: Catalog) -> Iterator[tuple[ListedJob, tuple
             found.left_out[TOO_LARGE] += 1
 
 
-def _demands(part: Part, capacities: Collection[Resources]) -> Iterator[Resources | None]:
+def _demands(part: EqualTasks, capacities: Collection[Resources]) -> Iterator[Resources | None]:
     """The demand of each task; `None` for one that fits nowhere."""
     largest = max(capacity.milli_cpus for capacity in capacities)
     least = math.ceil(part.cpus * 1_000 / largest) if part.divisible and largest else 1
@@ -154,7 +154,7 @@ def _demands(part: Part, capacities: Collection[Resources]) -> Iterator[Resource
     yield None
 
 
-def _demand(part: Part, pieces: int) -> Resources:
+def _demand(part: EqualTasks, pieces: int) -> Resources:
     cpus = part.cpus or CPUS_PER_GPU * math.ceil(part.gpus)
     memory = part.memory_gib or max(GIB_PER_CPU * cpus, GIB_PER_GPU * math.ceil(part.gpus))
     return Resources(

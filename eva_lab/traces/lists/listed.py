@@ -24,7 +24,7 @@ TOO_LARGE = "larger than every instance type"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class EqualTasks:
     """Equal tasks of a job; an amount that the list does not tell is 0.
 
     Attributes:
@@ -56,13 +56,13 @@ class ListedJob:
 
     arrival_s: float
     duration_s: float
-    parts: tuple[Part, ...]
+    parts: tuple[EqualTasks, ...]
     workload: str
     user: str = ""
 
 
 @dataclass(slots=True)
-class Listing:
+class JobList:
     """The jobs of a list, and what became of its other rows.
 
     Attributes:

@@ -10,9 +10,9 @@ from eva_lab.traces.lines import read_lines, telling
 from eva_lab.traces.lists.listed import (
     NO_DEMAND,
     NO_RUN_TIME,
+    EqualTasks,
+    JobList,
     ListedJob,
-    Listing,
-    Part,
     amount,
     instant_s,
     is_nothing,
@@ -39,7 +39,7 @@ def _is_number(word: str) -> bool:
     return word.lstrip("-").replace(".", "", 1).isdigit()
 
 
-def read_swf(path: Path) -> Listing:
+def read_swf(path: Path) -> JobList:
     """Read a log in the Standard Workload Format of the Parallel Workloads Archive.
 
     A job of several processors is as many vCPUs, on several instances if it has to be.
@@ -47,7 +47,7 @@ def read_swf(path: Path) -> Listing:
     Raises:
         InvalidTrace: The file cannot be read.
     """
-    listing = Listing(path)
+    listing = JobList(path)
     for number, line in telling(read_lines(path), ";"):
         listing.rows += 1
         words = line.split()
@@ -73,7 +73,7 @@ def _of_swf(words: Sequence[str]) -> ListedJob | str:
     memory = words[9] if is_nothing(words[6]) else words[6]
     per_processor = 0.0 if is_nothing(memory) else amount(memory, "memory") / _KIB_IN_GIB
     count = amount(processors, "processors")
-    part = Part(1, 0, count, count * per_processor, divisible=True)
+    part = EqualTasks(1, 0, count, count * per_processor, divisible=True)
     return ListedJob(
         amount(words[1], "submit time"),
         amount(run_time, "run time"),
@@ -93,7 +93,7 @@ def is_philly(rows: object) -> bool:
     )
 
 
-def read_philly(path: Path) -> Listing:
+def read_philly(path: Path) -> JobList:
     """Read the job log of Microsoft's Philly: a list of jobs with the GPUs of each attempt.
 
     A job runs for as long as all its attempts together, on the GPUs of the last of them.
@@ -101,7 +101,7 @@ def read_philly(path: Path) -> Listing:
     Raises:
         InvalidTrace: The file cannot be read.
     """
-    listing = Listing(path)
+    listing = JobList(path)
     for number, row in enumerate(read_json(path)):
         listing.rows += 1
         try:
@@ -129,7 +129,7 @@ def _of_philly(row: Mapping[str, Any]) -> ListedJob | str:
     return ListedJob(
         instant_s(str(row["submitted_time"]), "submitted_time"),
         duration_s,
-        tuple(Part(1, count) for count in gpus),
+        tuple(EqualTasks(1, count) for count in gpus),
         "philly",
         str(row.get("user") or ""),
     )

@@ -12,9 +12,9 @@ from eva_lab.traces.lists.listed import (
     FAILED,
     NO_DEMAND,
     NO_RUN_TIME,
+    EqualTasks,
+    JobList,
     ListedJob,
-    Listing,
-    Part,
     amount,
     instant_s,
     is_nothing,
@@ -27,7 +27,7 @@ Row = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class TableForm:
     """A form of table.
 
     Attributes:
@@ -52,13 +52,13 @@ def columns_of(path: Path) -> tuple[str, ...]:
     return tuple(name.strip().lower() for name in first)
 
 
-def read_table(path: Path, form: Columns) -> Listing:
+def read_table(path: Path, form: TableForm) -> JobList:
     """Read the jobs of a table.
 
     Raises:
         InvalidTrace: The file cannot be read.
     """
-    listing = Listing(path)
+    listing = JobList(path)
     rows = csv.reader(read_lines(path), strict=True)
     names = columns_of(path)
     if set(form.needed) <= set(names):
@@ -76,7 +76,7 @@ def read_table(path: Path, form: Columns) -> Listing:
 
 
 def _take(
-    found: Listing, form: Columns, names: Sequence[str], words: Sequence[str], line: int
+    found: JobList, form: TableForm, names: Sequence[str], words: Sequence[str], line: int
 ) -> None:
     found.rows += 1
     if len(words) != len(names):
@@ -103,7 +103,7 @@ def _count(row: Row, name: str) -> int:
 
 def _plain(row: Row) -> ListedJob | str:
     duration_s = _number(row, "duration")
-    part = Part(
+    part = EqualTasks(
         _count(row, "tasks"), _number(row, "gpus"), _number(row, "cpus"), _number(row, "memory")
     )
     if not duration_s:
@@ -130,7 +130,7 @@ def _helios(row: Row) -> ListedJob | str:
     return ListedJob(
         instant_s(row["submit_time"], "submit_time"),
         _number(row, "duration"),
-        (Part(nodes, -(-gpus // nodes), -(-cpus // nodes)),),
+        (EqualTasks(nodes, -(-gpus // nodes), -(-cpus // nodes)),),
         workload_of(row.get("jobname", ""), "helios"),
         row["user"],
     )
@@ -149,14 +149,14 @@ def _alibaba(row: Row) -> ListedJob | str:
     gpus, cpus = _number(row, "plan_gpu") / 100, _number(row, "plan_cpu") / 100
     if not (gpus or cpus):
         return NO_DEMAND
-    part = Part(_count(row, "inst_num"), gpus, cpus, _number(row, "plan_mem"))
+    part = EqualTasks(_count(row, "inst_num"), gpus, cpus, _number(row, "plan_mem"))
     return ListedJob(start, duration_s, (part,), workload_of(row["task_name"], "alibaba"))
 
 
-PLAIN = Columns(
+PLAIN = TableForm(
     ("arrival", "duration", "gpus", "cpus", "memory"), ("tasks", "name", "user"), _plain
 )
-HELIOS = Columns(
+HELIOS = TableForm(
     ("gpu_num", "cpu_num", "submit_time", "start_time", "duration", "user"),
     ("node_num", "jobname", "job_id", "state", "end_time"),
     _helios,
@@ -173,4 +173,4 @@ _TASKS_OF_2020 = (
     "plan_gpu",
     "gpu_type",
 )
-ALIBABA_2020 = Columns(_TASKS_OF_2020[:-1], ("gpu_type",), _alibaba, _TASKS_OF_2020)
+ALIBABA_2020 = TableForm(_TASKS_OF_2020[:-1], ("gpu_type",), _alibaba, _TASKS_OF_2020)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from eva_master.adapters.catalog.snapshot import Snapshot
+from eva_master.adapters.catalog.snapshot import CatalogSnapshot
 from eva_master.model.catalog import (
     Catalog,
     InstanceType,
@@ -21,7 +21,7 @@ _MINIMUM_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class TypeFilter:
     """The types to consider. An empty field does not restrict them.
 
     Attributes:
@@ -50,7 +50,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class PurchaseTerms:
     """How an account buys instances.
 
     Attributes:
@@ -71,7 +71,9 @@ class Terms:
         return discounted(listed, off)
 
 
-def on_sale(types: Catalog, snapshot: Snapshot | None, choice: Choice, terms: Terms) -> Catalog:
+def on_sale(
+    types: Catalog, snapshot: CatalogSnapshot | None, choice: TypeFilter, terms: PurchaseTerms
+) -> Catalog:
     """The offerings of all types in all zones.
 
     Args:
@@ -88,7 +90,9 @@ def on_sale(types: Catalog, snapshot: Snapshot | None, choice: Choice, terms: Te
     )
 
 
-def _in_zones(one: Offering, snapshot: Snapshot | None, terms: Terms) -> Iterator[Offering]:
+def _in_zones(
+    one: Offering, snapshot: CatalogSnapshot | None, terms: PurchaseTerms
+) -> Iterator[Offering]:
     sold = None if snapshot is None else snapshot.types.get(one.type.name)
     for zone in terms.zones:
         if sold is not None and sold.zones and zone not in sold.zones:

@@ -51,7 +51,7 @@ class SoldType(BaseModel):
         }
 
 
-class Snapshot(BaseModel):
+class CatalogSnapshot(BaseModel):
     """The instance types of a region that were asked for.
 
     Attributes:
@@ -78,14 +78,14 @@ class Snapshot(BaseModel):
         partial.replace(path)
 
 
-def read_snapshot(path: Path) -> Snapshot | None:
+def read_snapshot(path: Path) -> CatalogSnapshot | None:
     """Read a snapshot, `None` if there is no such file.
 
     Raises:
         InvalidConfig: The file is not a snapshot of this release.
     """
     try:
-        return Snapshot.model_validate_json(path.read_bytes())
+        return CatalogSnapshot.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -20,7 +20,7 @@ _UNCHECKED = "--set PublicMaster=false"
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class ExistingNetwork:
     """Existing subnets for a cluster.
 
     Attributes:
@@ -51,11 +51,11 @@ class Network:
         }
 
 
-NEW = Network("", "", "", {})
+NEW = ExistingNetwork("", "", "", {})
 """A VPC of its own."""
 
 
-def find_network(ec2: Any, subnets: Sequence[str], *, routes: bool = True) -> Network:
+def find_network(ec2: Any, subnets: Sequence[str], *, routes: bool = True) -> ExistingNetwork:
     """Look up subnets. The master goes to the first.
 
     Args:
@@ -81,7 +81,7 @@ def find_network(ec2: Any, subnets: Sequence[str], *, routes: bool = True) -> Ne
     if len(by_zone) < len(subnets_by_id):
         raise InvalidConfig("two subnets are in one zone", hint="name one subnet for each zone")
     public = _ways_out(ec2, first["VpcId"], subnets_by_id) if routes else frozenset[str]()
-    return Network(
+    return ExistingNetwork(
         first["VpcId"], subnets[0], first["AvailabilityZone"], by_zone, subnets[0] in public
     )
 

@@ -14,7 +14,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from eva_master.adapters.ec2.cloud_time import CloudTime
 from eva_master.adapters.ec2.faults import CloudUnsettled, translate, worth_repeating
-from eva_master.adapters.ec2.limits import Limits
+from eva_master.adapters.ec2.limits import CallBuckets
 from eva_master.adapters.ec2.settings import Ec2Settings
 from eva_master.adapters.ec2.sightings import CLUSTER_TAG, Sighting, sighting
 from eva_master.adapters.loop.clock import SystemClock
@@ -73,7 +73,7 @@ class Aws:
         self._factory = client_factory
         self._clients: dict[str, Any] = {}
         self._lock = threading.Lock()
-        self._limits = Limits(time.monotonic, settings.allowance)
+        self._limits = CallBuckets(time.monotonic, settings.allowance)
 
     def call(self, service: str, name: str, request: Mapping[str, Any]) -> Any:
         """Call a method of a service.

@@ -19,7 +19,7 @@ import structlog
 from eva_master.adapters.ec2.availability import AvailabilityBook
 from eva_master.adapters.ec2.client import Aws, ClientFactory, Ec2Client, boto_client
 from eva_master.adapters.ec2.faults import AlreadyTerminated, retry_after_ms, worth_repeating
-from eva_master.adapters.ec2.launching.images import Images
+from eva_master.adapters.ec2.launching.images import MachineImages
 from eva_master.adapters.ec2.launching.launch_executor import Launched, LaunchExecutor
 from eva_master.adapters.ec2.launching.launch_records import LaunchRecords, ShortMemory
 from eva_master.adapters.ec2.quotas import also_over
@@ -94,7 +94,7 @@ class Ec2Cloud:
         aws = Aws(settings, self._closing, client_factory, clock)
         self._time = aws.time
         self._client = Ec2Client(aws, settings)
-        images = Images(settings.images, aws.call, time.monotonic)
+        images = MachineImages(settings.images, aws.call, time.monotonic)
         self._launcher = LaunchExecutor(
             aws, settings, self._launch_records, images=images, user_data=user_data, catalog=catalog
         )

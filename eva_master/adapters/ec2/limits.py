@@ -16,7 +16,7 @@ _RECOVERY = 1.1
 
 
 @dataclass(frozen=True, slots=True)
-class Allowance:
+class CallLimit:
     """AWS's default limit for a call. A part of it is left to others in the account.
 
     Attributes:
@@ -28,12 +28,12 @@ class Allowance:
     per_s: float
 
 
-_READING = Allowance(50, 10)
-_ALLOWANCES: Mapping[str, Allowance] = {
+_READING = CallLimit(50, 10)
+_ALLOWANCES: Mapping[str, CallLimit] = {
     # This limit counts instances rather than calls; each call launches one.
-    "run_instances": Allowance(5, 2),
-    "terminate_instances": Allowance(50, 5),
-    "create_tags": Allowance(50, 10),
+    "run_instances": CallLimit(5, 2),
+    "terminate_instances": CallLimit(50, 5),
+    "create_tags": CallLimit(50, 10),
 }
 
 
@@ -45,7 +45,7 @@ class RateLimiter:
         clock: In seconds, such as `time.monotonic`.
     """
 
-    def __init__(self, allowance: Allowance, clock: Callable[[], float]) -> None:
+    def __init__(self, allowance: CallLimit, clock: Callable[[], float]) -> None:
         self._allowance = allowance
         self._clock = clock
         self._lock = threading.Lock()
@@ -83,7 +83,7 @@ class RateLimiter:
         self._at = now
 
 
-class Limits:
+class CallBuckets:
     """The token buckets of all API calls.
 
     Args:
@@ -102,7 +102,7 @@ class Limits:
         with self._lock:
             if call not in self._limiters:
                 granted = _ALLOWANCES.get(call, _READING)
-                allowance = Allowance(
+                allowance = CallLimit(
                     max(1.0, granted.burst * self._share), granted.per_s * self._share
                 )
                 self._limiters[call] = RateLimiter(allowance, self._clock)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from eva_master.adapters.catalog.snapshot import Snapshot, SoldType
+from eva_master.adapters.catalog.snapshot import CatalogSnapshot, SoldType
 from eva_master.adapters.ec2.client import Aws, ClientFactory, boto_client
 from eva_master.adapters.ec2.settings import Ec2Settings
 from eva_master.adapters.ec2.spot import market, micro_dollars
@@ -29,7 +29,7 @@ def take_snapshot(
     architectures: Sequence[str],
     names: Collection[str] | None = None,
     client_factory: ClientFactory = boto_client,
-) -> Snapshot:
+) -> CatalogSnapshot:
     """Ask AWS for instance types, their zones and their prices.
 
     Args:
@@ -50,7 +50,7 @@ def take_snapshot(
     spot = market(aws, chosen) if chosen else {}
     price_list = Aws(replace(settings, region=PRICE_LIST_REGION), closing, client_factory)
     prices = _prices(price_list, settings.region, chosen)
-    return Snapshot(
+    return CatalogSnapshot(
         region=settings.region,
         taken=datetime.now(UTC).replace(microsecond=0),
         types={

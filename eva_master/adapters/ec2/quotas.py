@@ -15,7 +15,7 @@ Call = Callable[[str, str, Mapping[str, Any]], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Quota:
+class VcpuQuota:
     """A limit on the vCPUs of running instances of some families together.
 
     Attributes:
@@ -30,33 +30,33 @@ class Quota:
 
 
 _STANDARD = ("a", "c", "d", "h", "i", "m", "r", "t", "z")
-_QUOTAS: Mapping[Purchase, tuple[Quota, ...]] = {
+_QUOTAS: Mapping[Purchase, tuple[VcpuQuota, ...]] = {
     Purchase.ON_DEMAND: (
-        Quota("L-6E869C2A", "Running On-Demand DL instances", ("dl",)),
-        Quota("L-74FC7D96", "Running On-Demand F instances", ("f",)),
-        Quota("L-DB2E81BA", "Running On-Demand G and VT instances", ("g", "vt")),
-        Quota("L-F7808C92", "Running On-Demand HPC instances", ("hpc",)),
-        Quota("L-43DA4232", "Running On-Demand High Memory instances", ("u",)),
-        Quota("L-1945791B", "Running On-Demand Inf instances", ("inf",)),
-        Quota("L-417A185B", "Running On-Demand P instances", ("p",)),
-        Quota("L-2C3B7624", "Running On-Demand Trn instances", ("trn",)),
-        Quota("L-7295265B", "Running On-Demand X instances", ("x",)),
-        Quota(
+        VcpuQuota("L-6E869C2A", "Running On-Demand DL instances", ("dl",)),
+        VcpuQuota("L-74FC7D96", "Running On-Demand F instances", ("f",)),
+        VcpuQuota("L-DB2E81BA", "Running On-Demand G and VT instances", ("g", "vt")),
+        VcpuQuota("L-F7808C92", "Running On-Demand HPC instances", ("hpc",)),
+        VcpuQuota("L-43DA4232", "Running On-Demand High Memory instances", ("u",)),
+        VcpuQuota("L-1945791B", "Running On-Demand Inf instances", ("inf",)),
+        VcpuQuota("L-417A185B", "Running On-Demand P instances", ("p",)),
+        VcpuQuota("L-2C3B7624", "Running On-Demand Trn instances", ("trn",)),
+        VcpuQuota("L-7295265B", "Running On-Demand X instances", ("x",)),
+        VcpuQuota(
             "L-1216C47A",
             "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances",
             _STANDARD,
         ),
     ),
     Purchase.SPOT: (
-        Quota("L-85EED4F7", "All DL Spot Instance Requests", ("dl",)),
-        Quota("L-88CF9481", "All F Spot Instance Requests", ("f",)),
-        Quota("L-3819A6DF", "All G and VT Spot Instance Requests", ("g", "vt")),
-        Quota("L-B5D1601B", "All Inf Spot Instance Requests", ("inf",)),
-        Quota("L-C4BD4855", "All P5 Spot Instance Requests", ("p5",)),
-        Quota("L-7212CCBC", "All P4, P3 and P2 Spot Instance Requests", ("p4", "p3", "p2")),
-        Quota("L-6B0D517C", "All Trn Spot Instance Requests", ("trn",)),
-        Quota("L-E3A00192", "All X Spot Instance Requests", ("x",)),
-        Quota(
+        VcpuQuota("L-85EED4F7", "All DL Spot Instance Requests", ("dl",)),
+        VcpuQuota("L-88CF9481", "All F Spot Instance Requests", ("f",)),
+        VcpuQuota("L-3819A6DF", "All G and VT Spot Instance Requests", ("g", "vt")),
+        VcpuQuota("L-B5D1601B", "All Inf Spot Instance Requests", ("inf",)),
+        VcpuQuota("L-C4BD4855", "All P5 Spot Instance Requests", ("p5",)),
+        VcpuQuota("L-7212CCBC", "All P4, P3 and P2 Spot Instance Requests", ("p4", "p3", "p2")),
+        VcpuQuota("L-6B0D517C", "All Trn Spot Instance Requests", ("trn",)),
+        VcpuQuota("L-E3A00192", "All X Spot Instance Requests", ("x",)),
+        VcpuQuota(
             "L-34B43A08",
             "All Standard (A, C, D, H, I, M, R, T, Z) Spot Instance Requests",
             _STANDARD,
@@ -68,7 +68,7 @@ _APART = frozenset({"dl", "hpc", "inf", "mac", "trn", "vt"})
 _FAMILY = re.compile(r"([a-z]+)([0-9]*)")
 
 
-def quota_of(type_name: str, purchase: Purchase) -> Quota | None:
+def quota_of(type_name: str, purchase: Purchase) -> VcpuQuota | None:
     """The quota that an instance counts against; `None` if it is not known.
 
     The first letter of a family decides, so that ``gr6`` is G; but ``inf2`` is Inf and not I, and
@@ -124,7 +124,7 @@ def in_words(offering: Offering, catalog: Catalog, call: Call) -> str:
         )
     except CloudError:
         return f"the quota {quota.name!r} ({quota.code}) has no room for {needed} vCPUs"
-    name, value = answer["Quota"]["QuotaName"], answer["Quota"]["Value"]
+    name, value = answer["VcpuQuota"]["QuotaName"], answer["VcpuQuota"]["Value"]
     return (
         f"the quota {name!r} ({quota.code}) is {value:g} vCPUs, {used} are in use, "
         f"and {offering.type.name} needs {needed}"

@@ -30,9 +30,9 @@ from eva_master.model.records import Job
 from eva_master.model.states import (
     TERMINAL_JOB,
     TERMINAL_RUN,
-    Buys,
     InstanceState,
     JobState,
+    MarketRule,
     RunState,
 )
 from eva_master.ports import Clock
@@ -189,7 +189,9 @@ def _at_risk(job: Job, now: Millis, wall: WallClock) -> bool:
     deadline = job.spec.deadline
     if deadline is None:
         return False
-    return job.buys in (Buys.ALONE, Buys.STAYS) or now > deadline.due_ms(job.submitted_ms, wall)
+    return job.buys in (MarketRule.ALONE, MarketRule.STAYS) or now > deadline.due_ms(
+        job.submitted_ms, wall
+    )
 
 
 def _states(figures: _Figures) -> Iterator[Metric]:

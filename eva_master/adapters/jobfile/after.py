@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from eva_master.adapters.jobfile import elastic, outputs
-from eva_master.adapters.jobfile.outputs import Tasks
+from eva_master.adapters.jobfile.outputs import TaskNames
 from eva_master.adapters.jobfile.schema import JobFile
 from eva_master.adapters.text import yamlfile
 from eva_master.adapters.text.yamlfile import Document, Path
@@ -16,7 +16,7 @@ KEY = "after"
 
 
 _NAMED_OF_A_CIRCLE = 10
-_ONE = Tasks(1)
+_ONE = TaskNames(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Predecessors:
     file_name: str
     name: str
     problems: Mapping[str, Problem] = field(default_factory=dict)
-    tasks: Tasks = _ONE
+    tasks: TaskNames = _ONE
     reads: Sequence[tuple[str, str, Problem]] = ()
 
     def refusal(self, reference: str, message: str, hint: str = "") -> InvalidJob:
@@ -55,7 +55,7 @@ def predecessors(document: Document, job: JobFile, file_name: str, name: str) ->
     for path, reference in named(job):
         problems.setdefault(reference, document.problem(path, ""))
     names = tuple(task.name for task in job.tasks) if isinstance(job.tasks, list) else ()
-    tasks = Tasks(len(names) or elastic.most_of(job), names)
+    tasks = TaskNames(len(names) or elastic.most_of(job), names)
     reads = [
         (reference.job, reference.task, document.problem(path, ""))
         for path, _, reference in outputs.references(job.storage.inputs)

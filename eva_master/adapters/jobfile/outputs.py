@@ -19,7 +19,7 @@ _FORM = "write job:JOB/outputs, job:JOB/TASK/outputs for one task's, or a path b
 
 
 @dataclass(frozen=True, slots=True)
-class Tasks:
+class TaskNames:
     """How a job's tasks are told apart.
 
     Attributes:

@@ -22,7 +22,7 @@ import structlog
 from eva_master.adapters.bootstrap import Bootstrap
 from eva_master.adapters.local import processes
 from eva_master.adapters.local.interruptions import drawn_life_ms
-from eva_master.adapters.local.records import Record, Records
+from eva_master.adapters.local.records import HostRecord, HostRecords
 from eva_master.adapters.local.signals import TAKE_BACK, TAKEN_BACK
 from eva_master.model.actions import CloudAction, LaunchInstance, SyncCloud, TerminateInstance
 from eva_master.model.errors import EngineUnavailable
@@ -147,7 +147,7 @@ class LocalCloud:
     ) -> None:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         root.chmod(0o700)
-        self._files = Records(root.resolve())
+        self._files = HostRecords(root.resolve())
         self._inbox = inbox
         self._clock = clock
         self._bootstrap = bootstrap
@@ -225,7 +225,7 @@ class LocalCloud:
     def _launch(self, action: LaunchInstance) -> None:
         record = self._records.get(action.instance)
         if record is None or (record.refused and action.attempt > record.attempt):
-            record = Record.of_launch(action, self._clock.now())
+            record = HostRecord.of_launch(action, self._clock.now())
             self._write(record)
         if record.closed:
             self._post_end(record)
@@ -237,7 +237,7 @@ class LocalCloud:
     def _terminate(self, instance: InstanceId) -> None:
         record = self._records.get(instance)
         if record is None:
-            record = Record.of_unknown(instance, self._clock.now())
+            record = HostRecord.of_unknown(instance, self._clock.now())
             self._write(record)
         elif record.refused:
             record = replace(record, gone_ms=self._clock.now())
@@ -270,7 +270,7 @@ class LocalCloud:
         for engine in {record.engine for record in self._records.values()} - {""}:
             await asyncio.to_thread(_remove_containers, engine, self._files.root)
 
-    def _post_end(self, record: Record) -> None:
+    def _post_end(self, record: HostRecord) -> None:
         if record.gone_ms is not None:
             why = "spot interruption" if record.reclaimed else ""
             self._inbox.post(
@@ -282,7 +282,7 @@ class LocalCloud:
             retry_at = Millis(record.requested_ms + RETRY_MS)
             self._inbox.post(LaunchFailed(record.instance, retry_at, record.failed))
 
-    def _ensure_running(self, record: Record) -> _Life:
+    def _ensure_running(self, record: HostRecord) -> _Life:
         """Run the coroutine of an instance unless it runs."""
         life = self._lives.get(record.instance)
         if life is None:
@@ -300,7 +300,7 @@ class LocalCloud:
         finally:
             del self._lives[instance]
 
-    async def _live(self, record: Record, terminating: asyncio.Event) -> None:
+    async def _live(self, record: HostRecord, terminating: asyncio.Event) -> None:
         """Run an instance from its present stage to its end."""
         if record.up_ms is None:
             with contextlib.suppress(TimeoutError):
@@ -319,11 +319,11 @@ class LocalCloud:
         self._write(record)
         self._post_end(record)
 
-    def _delay_left_s(self, record: Record) -> float:
+    def _delay_left_s(self, record: HostRecord) -> float:
         up_at = record.requested_ms + self._config.launch_delay_ms
         return max(0, up_at - self._clock.now()) / 1000
 
-    def _start(self, record: Record) -> Record:
+    def _start(self, record: HostRecord) -> HostRecord:
         """Start the host of a pending instance, and let it run once it is recorded."""
         try:
             gate = self._spawn(record)
@@ -350,7 +350,7 @@ class LocalCloud:
         self._inbox.post(InstanceUp(record.instance, up_ms))
         return record
 
-    def _spawn(self, record: Record) -> processes.Gate:
+    def _spawn(self, record: HostRecord) -> processes.Gate:
         directory = self._files.directory(record.instance)
         (directory / "disk").mkdir(mode=0o700, exist_ok=True)
         containers = self._config.containers
@@ -394,7 +394,7 @@ class LocalCloud:
         return f"{instance}@{self._files.root}"
 
     async def _watch(
-        self, record: Record, pid: int, birth: str, terminating: asyncio.Event
+        self, record: HostRecord, pid: int, birth: str, terminating: asyncio.Event
     ) -> None:
         """Wait until a host has ended, by itself or because it was switched off."""
         host = processes.Handle.take(pid, birth)
@@ -412,7 +412,7 @@ class LocalCloud:
             market.cancel()
             host.close()
 
-    async def _take_back(self, record: Record, host: processes.Handle) -> None:
+    async def _take_back(self, record: HostRecord, host: processes.Handle) -> None:
         """Take a spot instance back when its time has come, if that is drawn at random."""
         mean_ms = self._config.spot_life_ms
         if mean_ms is None or not record.is_spot or record.up_ms is None:
@@ -431,7 +431,7 @@ class LocalCloud:
                 async with asyncio.timeout(within_s):
                     await _either(host.exited, hurried)
 
-    async def _clear(self, record: Record) -> None:
+    async def _clear(self, record: HostRecord) -> None:
         """Remove everything of an instance, including its disk."""
         pause = _SWEEP_FIRST_S
         while True:
@@ -446,7 +446,7 @@ class LocalCloud:
         await asyncio.to_thread(processes.remove_groups, disk / "groups.json")
         await asyncio.to_thread(processes.remove_disk, disk)
 
-    async def _clear_engine(self, record: Record, disk: Path) -> None:
+    async def _clear_engine(self, record: HostRecord, disk: Path) -> None:
         """Remove all containers of an instance, even if the engine is away for long.
 
         Its agent is dead by now, so no new one is started.
@@ -459,7 +459,7 @@ class LocalCloud:
                 return
             await asyncio.sleep(_ENGINE_RETRY_S if cleared is None else _SWEEP_FIRST_S)
 
-    def _write(self, record: Record) -> None:
+    def _write(self, record: HostRecord) -> None:
         self._files.write(record)
         self._records[record.instance] = record
 

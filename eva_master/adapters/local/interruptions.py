@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 
 from eva_master.adapters.local import processes
-from eva_master.adapters.local.records import Record, Records
+from eva_master.adapters.local.records import HostRecord, HostRecords
 from eva_master.adapters.local.signals import TAKE_BACK
 from eva_master.model.errors import InvalidRequest, NotFound
 from eva_master.model.ids import InstanceId
@@ -25,7 +25,7 @@ def interrupt(root: Path, instance: InstanceId) -> None:
         NotFound: No such instance runs there.
         InvalidRequest: The instance is not a spot instance.
     """
-    records = Records(root).read()
+    records = HostRecords(root).read()
     running = [
         record for record in records.values() if record.pid is not None and not record.closed
     ]
@@ -54,7 +54,7 @@ def drawn_life_ms(instance: InstanceId, mean_ms: int, seed: int) -> int:
     return round(dice.expovariate(1 / mean_ms))
 
 
-def _choices(running: list[Record]) -> str:
+def _choices(running: list[HostRecord]) -> str:
     spot = ", ".join(sorted(record.instance for record in running if record.is_spot))
     if spot:
         return f"spot instances that run: {spot}"

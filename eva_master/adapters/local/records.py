@@ -17,7 +17,7 @@ _FILE = "record.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class HostRecord:
     """The record of one instance.
 
     The instance is pending until it has a host process, up until it is gone, and neither if
@@ -54,7 +54,7 @@ class Record:
     reclaimed: bool = False
 
     @classmethod
-    def of_launch(cls, action: LaunchInstance, now: Millis) -> Record:
+    def of_launch(cls, action: LaunchInstance, now: Millis) -> HostRecord:
         """The record of a launch, before anything is done."""
         kind = action.offering.type
         return cls(
@@ -68,7 +68,7 @@ class Record:
         )
 
     @classmethod
-    def of_unknown(cls, instance: InstanceId, now: Millis) -> Record:
+    def of_unknown(cls, instance: InstanceId, now: Millis) -> HostRecord:
         """The record of an instance that was terminated before it ever existed."""
         return cls(instance, 0, "", Price(0), Resources(), now, gone_ms=now)
 
@@ -88,7 +88,7 @@ class Record:
         return self.purchase is Purchase.SPOT
 
 
-class Records:
+class HostRecords:
     """The records below a directory, one file each.
 
     Args:
@@ -102,12 +102,12 @@ class Records:
         """Where the instance's record, logs and disk are."""
         return self.root / instance
 
-    def read(self) -> dict[InstanceId, Record]:
+    def read(self) -> dict[InstanceId, HostRecord]:
         """Read all records from their files."""
         records = (_decoded(path.read_text()) for path in sorted(self.root.glob(f"*/{_FILE}")))
         return {record.instance: record for record in records}
 
-    def write(self, record: Record) -> None:
+    def write(self, record: HostRecord) -> None:
         """Replace the record of an instance durably; it survives a power cut.
 
         Raises:
@@ -125,12 +125,12 @@ class Records:
             _sync(changed)
 
 
-def _decoded(text: str) -> Record:
+def _decoded(text: str) -> HostRecord:
     data: dict[str, Any] = json.loads(text)
     data["capacity"] = Resources(**data["capacity"])
     # Records of earlier releases do not say.
     data["purchase"] = Purchase(data.get("purchase", Purchase.ON_DEMAND))
-    return Record(**data)
+    return HostRecord(**data)
 
 
 def _sync(directory: Path) -> None:

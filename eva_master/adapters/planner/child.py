@@ -24,7 +24,7 @@ _NICENESS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class PolicySource:
+class PolicyRecipe:
     """How the child builds its policy. The options are JSON, to be hashable."""
 
     build: str
@@ -33,7 +33,7 @@ class PolicySource:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class PlanRequest:
     """A request for a plan.
 
     Attributes:
@@ -83,7 +83,7 @@ def live_with_parent(lifeline: Connection) -> None:
 
 
 @cache
-def _policy(source: PolicySource) -> Policy:
+def _policy(source: PolicyRecipe) -> Policy:
     module, _, function = source.build.partition(":")
     policy: Policy = getattr(importlib.import_module(module), function)(
         source.name, json.loads(source.options)
@@ -96,12 +96,14 @@ def _snapshots() -> Receiver:
     return Receiver()
 
 
-def policy_ready(source: PolicySource) -> None:
+def policy_ready(source: PolicyRecipe) -> None:
     """Import and build the policy in advance. If that fails, the first plan says why."""
     _policy(source)
 
 
-def planned(source: PolicySource, question: FastPickle[Question]) -> FastPickle[Planned] | Failed:
+def planned(
+    source: PolicyRecipe, question: FastPickle[PlanRequest]
+) -> FastPickle[Planned] | Failed:
     """Make a plan; whatever the policy raises is told in the answer."""
     asked = question.content
     try:
@@ -111,7 +113,7 @@ def planned(source: PolicySource, question: FastPickle[Question]) -> FastPickle[
         return Failed(described(error), traceback.format_exc())
 
 
-def greedily_planned(question: FastPickle[Question]) -> FastPickle[Planned] | Failed:
+def greedily_planned(question: FastPickle[PlanRequest]) -> FastPickle[Planned] | Failed:
     """Make a plan without the policy, whose memory stays as it is."""
     asked = question.content
     try:

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from concurrent.futures import Future
 
-from eva_master.adapters.planner.child import Failed, Planned, PolicySource, Question, planned
+from eva_master.adapters.planner.child import Failed, Planned, PlanRequest, PolicyRecipe, planned
 from eva_master.adapters.planner.fast_pickle import FastPickle
 from eva_master.adapters.planner.pool import Child, outcome_of
 from eva_master.adapters.planner.snapshot_diff import Sender
@@ -39,7 +39,7 @@ class Previews:
         self._closed = False
 
     async def preview(
-        self, source: PolicySource, snapshot: Snapshot, memory: PolicyMemory | None
+        self, source: PolicyRecipe, snapshot: Snapshot, memory: PolicyMemory | None
     ) -> Plan:
         """Make a plan.
 
@@ -72,11 +72,11 @@ class Previews:
             self._end()
 
     def _submit(
-        self, source: PolicySource, snapshot: Snapshot, memory: PolicyMemory | None
+        self, source: PolicyRecipe, snapshot: Snapshot, memory: PolicyMemory | None
     ) -> Future[Planned | Failed]:
         """Start planning. The future's result reports every failure; it never raises."""
         answer: Future[Planned | Failed] = Future()
-        question = FastPickle(Question(Sender().diff(snapshot), memory, apart=True))
+        question = FastPickle(PlanRequest(Sender().diff(snapshot), memory, apart=True))
         with self._lock:
             if self._closed:
                 answer.set_result(Failed("the planner was closed", ""))

@@ -15,8 +15,8 @@ import structlog
 from eva_master.adapters.planner.child import (
     Failed,
     Planned,
-    PolicySource,
-    Question,
+    PlanRequest,
+    PolicyRecipe,
     greedily_planned,
     planned,
     policy_ready,
@@ -33,7 +33,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class RoundTimeout:
     """How long a round may take by the clock; its work is bounded by counts, this is a safeguard.
 
     Attributes:
@@ -47,11 +47,11 @@ class Watch:
     greedy_s: float = 120.0
 
 
-WATCH = Watch()
+WATCH = RoundTimeout()
 
 
 @dataclass(slots=True)
-class _Round:
+class _RunningRound:
     """A round that is under way."""
 
     request: RequestPlan
@@ -90,15 +90,15 @@ class ProcessPlanner:
         build: str,
         *,
         greedy: bool = False,
-        watch: Watch = WATCH,
+        watch: RoundTimeout = WATCH,
     ) -> None:
         self._inbox = inbox
-        self.source = PolicySource(build, policy_name, json.dumps(policy_options, sort_keys=True))
+        self.source = PolicyRecipe(build, policy_name, json.dumps(policy_options, sort_keys=True))
         self._greedy = greedy
         self._watch = watch
         self._lock = threading.Lock()
         self._closed = False
-        self._rounds: dict[int, _Round] = {}
+        self._rounds: dict[int, _RunningRound] = {}
         self._child = Child()
         self._child.submit(policy_ready, self.source)
 
@@ -129,17 +129,17 @@ class ProcessPlanner:
             self._child.close()
 
     def _ask(self, request: RequestPlan) -> Future[FastPickle[Planned] | Failed]:
-        question = Question(self._child.snapshots.diff(request.snapshot), request.memory)
+        question = PlanRequest(self._child.snapshots.diff(request.snapshot), request.memory)
         return self._child.submit(planned, self.source, FastPickle(question))
 
     def _begin_anew(self) -> None:
         self._child.close()
         self._child = Child()
 
-    def _watched(self, request: RequestPlan) -> _Round:
+    def _watched(self, request: RequestPlan) -> _RunningRound:
         """A round that begins, which is watched from now on."""
-        round_ = self._rounds[request.round] = _Round(request, time.monotonic(), self._child)
-        watched: tuple[tuple[float, Callable[[_Round], None]], ...] = (
+        round_ = self._rounds[request.round] = _RunningRound(request, time.monotonic(), self._child)
+        watched: tuple[tuple[float, Callable[[_RunningRound], None]], ...] = (
             (self._watch.slow_s, self._warn),
             (self._watch.longest_s, self._end),
         )
@@ -151,11 +151,11 @@ class ProcessPlanner:
         return round_
 
     @staticmethod
-    def _stop_timers(round_: _Round) -> None:
+    def _stop_timers(round_: _RunningRound) -> None:
         for timer in round_.timers:
             timer.cancel()
 
-    def _warn(self, round_: _Round) -> None:
+    def _warn(self, round_: _RunningRound) -> None:
         request = round_.request
         log.warning(
             "a round takes long",
@@ -166,7 +166,7 @@ class ProcessPlanner:
             ended_after_s=self._watch.longest_s,
         )
 
-    def _end(self, round_: _Round) -> None:
+    def _end(self, round_: _RunningRound) -> None:
         """End the child of a round that takes far too long."""
         with self._lock:
             if self._closed or self._rounds.get(round_.request.round) is not round_:
@@ -177,7 +177,7 @@ class ProcessPlanner:
                 self._child.submit(policy_ready, self.source)
         round_.child.kill()
 
-    def _done(self, round_: _Round, outcome: Planned | Failed) -> None:
+    def _done(self, round_: _RunningRound, outcome: Planned | Failed) -> None:
         request = round_.request
         self._stop_timers(round_)
         with self._lock:
@@ -197,7 +197,9 @@ class ProcessPlanner:
     def _plan_greedily(self, request: RequestPlan) -> None:
         """Have the greedy pass plan in place of the policy, whose memory stays as it is."""
         child = Child()
-        question = FastPickle(Question(Sender().diff(request.snapshot), request.memory, apart=True))
+        question = FastPickle(
+            PlanRequest(Sender().diff(request.snapshot), request.memory, apart=True)
+        )
         planning = child.submit(greedily_planned, question)
         timer = threading.Timer(self._watch.greedy_s, child.kill)
         timer.daemon = True

@@ -24,7 +24,7 @@ _LONGEST = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class InputPlace:
     """A scheme, a bucket (empty for files and for all buckets) and names below it.
 
     Raises:
@@ -36,7 +36,7 @@ class Place:
     names: tuple[str, ...]
 
     @classmethod
-    def of(cls, url: str) -> Place:
+    def of(cls, url: str) -> InputPlace:
         """Read a URL; raises `ValueError`."""
         parts = urlsplit(url)
         bucket, path = parts.netloc, unquote(parts.path)
@@ -55,7 +55,7 @@ class Place:
             raise ValueError("it names no bucket")
         return cls(parts.scheme, bucket, names)
 
-    def covers(self, other: Place) -> bool:
+    def covers(self, other: InputPlace) -> bool:
         """Whether another place is this one or below it."""
         return (
             self.scheme == other.scheme
@@ -78,10 +78,10 @@ class InputRoots:
     store: str = ""
 
     @property
-    def store_place(self) -> Place | None:
+    def store_place(self) -> InputPlace | None:
         """The place of the object store, `None` if inputs could not come from one of its kind."""
         try:
-            return Place.of(self.store)
+            return InputPlace.of(self.store)
         except ValueError:
             return None
 
@@ -90,7 +90,7 @@ class InputRoots:
         if len(url) > _LONGEST:
             return f"its URL is longer than {_LONGEST} characters"
         try:
-            wanted = Place.of(url)
+            wanted = InputPlace.of(url)
         except ValueError as error:
             return str(error)
         if wanted.scheme == "s3" and not wanted.bucket:
@@ -101,11 +101,11 @@ class InputRoots:
         # Others could have an instance send its credentials elsewhere.
         if any(option not in own and not _REGION.fullmatch(option) for option in options):
             return "only the option region is allowed"
-        if any(self._allows(Place.of(root), wanted) for root in self.roots):
+        if any(self._allows(InputPlace.of(root), wanted) for root in self.roots):
             return ""
         return f"inputs are allowed only from {', '.join(self.roots) or 'nowhere'}"
 
-    def _allows(self, root: Place, wanted: Place) -> bool:
+    def _allows(self, root: InputPlace, wanted: InputPlace) -> bool:
         if not root.covers(wanted):
             return False
         store = self.store_place

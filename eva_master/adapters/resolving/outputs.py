@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from eva_master.adapters.jobfile.outputs import Tasks, references
+from eva_master.adapters.jobfile.outputs import TaskNames, references
 from eva_master.adapters.text.yamlfile import Document
 from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.errors import Problem
@@ -68,6 +68,6 @@ def _has_several(spec: JobSpec) -> bool:
     return len(spec.tasks) > 1 or (spec.kind is JobKind.ARRAY and spec.forking.forks == 1)
 
 
-def _tasks_of(spec: JobSpec) -> Tasks:
+def _tasks_of(spec: JobSpec) -> TaskNames:
     named = len(different(spec.tasks)) > 1 or spec.tasks[0].name
-    return Tasks(len(spec.tasks), tuple(task.name for task in spec.tasks) if named else ())
+    return TaskNames(len(spec.tasks), tuple(task.name for task in spec.tasks) if named else ())

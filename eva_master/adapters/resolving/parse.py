@@ -184,7 +184,7 @@ def _placed(
         return spec, misfits
     spec = placement.placed(spec, job)
     misfits = _misfits(document, job, tasks, placement.catalog(spec, catalog))
-    return spec, placement.told(spec, misfits)
+    return spec, placement.named(spec, misfits)
 
 
 def _misfits(

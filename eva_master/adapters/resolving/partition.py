@@ -59,7 +59,7 @@ class Placement:
             return catalog
         return self.partitions.home(spec.partition).sold(catalog)
 
-    def told(self, spec: JobSpec, problems: list[Problem]) -> list[Problem]:
+    def named(self, spec: JobSpec, problems: list[Problem]) -> list[Problem]:
         """Complaints about a job that say of which partition they are true."""
         where = f"in partition {spec.partition}, "
         return [replace(problem, message=where + problem.message) for problem in problems]

@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 
 from eva_master.adapters.pki.names import MASTER_NAME
-from eva_master.adapters.rpc.methods import METHODS, Retry
+from eva_master.adapters.rpc.methods import METHODS, RetryRule
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 """Largest message in bytes; every job list is smaller."""
@@ -22,8 +22,8 @@ _PING_TIMEOUT_MS = 5_000
 
 _RETRY_POLICIES = {
     # maxAttempts, initialBackoff, maxBackoff. gRPC repeats the same request bytes.
-    Retry.COMMAND: (5, 0.3, 2.0),
-    Retry.READ: (3, 0.2, 0.5),
+    RetryRule.COMMAND: (5, 0.3, 2.0),
+    RetryRule.READ: (3, 0.2, 0.5),
 }
 
 

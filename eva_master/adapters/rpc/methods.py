@@ -12,7 +12,7 @@ from enum import Enum
 from eva_master.model.users import Role
 
 
-class Retry(Enum):
+class RetryRule(Enum):
     """Reactions of the client's channel when the master is not reached, or goes away meanwhile."""
 
     READ = "read"
@@ -23,7 +23,7 @@ class Retry(Enum):
     """Reports the failure: a repetition might be carried out too, or has to be made anew."""
 
 
-class Line(Enum):
+class CallLine(Enum):
     """Where calls of one user wait for each other; those in different lines never do."""
 
     CALLS = "calls"
@@ -45,45 +45,45 @@ class Method:
     """
 
     role: Role | None
-    retry: Retry
-    line: Line = Line.CALLS
+    retry: RetryRule
+    line: CallLine = CallLine.CALLS
 
 
 METHODS: Mapping[str, Method] = {
-    "/eva.api.v1.Jobs/Submit": Method(Role.USER, Retry.COMMAND, Line.FILES),
-    "/eva.api.v1.Jobs/Check": Method(Role.USER, Retry.READ, Line.FILES),
-    "/eva.api.v1.Jobs/Get": Method(Role.VIEWER, Retry.READ),
-    "/eva.api.v1.Jobs/List": Method(Role.VIEWER, Retry.READ),
-    "/eva.api.v1.Jobs/Cancel": Method(Role.USER, Retry.COMMAND),
-    "/eva.api.v1.Jobs/Suspend": Method(Role.USER, Retry.COMMAND),
-    "/eva.api.v1.Jobs/Resume": Method(Role.USER, Retry.COMMAND),
-    "/eva.api.v1.Jobs/Retry": Method(Role.USER, Retry.COMMAND),
-    "/eva.api.v1.Jobs/Move": Method(Role.USER, Retry.COMMAND),
-    "/eva.api.v1.Jobs/Watch": Method(Role.VIEWER, Retry.READ, Line.STREAMS),
-    "/eva.api.v1.Jobs/Logs": Method(Role.VIEWER, Retry.READ, Line.STREAMS),
-    "/eva.api.v1.Jobs/Plan": Method(Role.VIEWER, Retry.READ, Line.FILES),
-    "/eva.api.v1.Jobs/MissingBlobs": Method(Role.USER, Retry.READ),
+    "/eva.api.v1.Jobs/Submit": Method(Role.USER, RetryRule.COMMAND, CallLine.FILES),
+    "/eva.api.v1.Jobs/Check": Method(Role.USER, RetryRule.READ, CallLine.FILES),
+    "/eva.api.v1.Jobs/Get": Method(Role.VIEWER, RetryRule.READ),
+    "/eva.api.v1.Jobs/List": Method(Role.VIEWER, RetryRule.READ),
+    "/eva.api.v1.Jobs/Cancel": Method(Role.USER, RetryRule.COMMAND),
+    "/eva.api.v1.Jobs/Suspend": Method(Role.USER, RetryRule.COMMAND),
+    "/eva.api.v1.Jobs/Resume": Method(Role.USER, RetryRule.COMMAND),
+    "/eva.api.v1.Jobs/Retry": Method(Role.USER, RetryRule.COMMAND),
+    "/eva.api.v1.Jobs/Move": Method(Role.USER, RetryRule.COMMAND),
+    "/eva.api.v1.Jobs/Watch": Method(Role.VIEWER, RetryRule.READ, CallLine.STREAMS),
+    "/eva.api.v1.Jobs/Logs": Method(Role.VIEWER, RetryRule.READ, CallLine.STREAMS),
+    "/eva.api.v1.Jobs/Plan": Method(Role.VIEWER, RetryRule.READ, CallLine.FILES),
+    "/eva.api.v1.Jobs/MissingBlobs": Method(Role.USER, RetryRule.READ),
     # The client repeats it with new chunks.
-    "/eva.api.v1.Jobs/PutBlob": Method(Role.USER, Retry.NEVER, Line.UPLOADS),
-    "/eva.api.v1.Cluster/Describe": Method(Role.VIEWER, Retry.READ),
-    "/eva.api.v1.Cluster/Cost": Method(Role.VIEWER, Retry.READ),
-    "/eva.api.v1.Cluster/Tenants": Method(Role.VIEWER, Retry.READ),
-    "/eva.api.v1.Cluster/Partitions": Method(Role.VIEWER, Retry.READ),
-    "/eva.api.v1.Cluster/Config": Method(Role.VIEWER, Retry.READ),
-    "/eva.api.v1.Cluster/Interference": Method(Role.VIEWER, Retry.READ),
-    "/eva.api.v1.Cluster/Estimates": Method(Role.VIEWER, Retry.READ),
-    "/eva.api.v1.Cluster/Explain": Method(Role.VIEWER, Retry.READ),
-    "/eva.api.v1.Cluster/Drain": Method(Role.OPERATOR, Retry.COMMAND),
+    "/eva.api.v1.Jobs/PutBlob": Method(Role.USER, RetryRule.NEVER, CallLine.UPLOADS),
+    "/eva.api.v1.Cluster/Describe": Method(Role.VIEWER, RetryRule.READ),
+    "/eva.api.v1.Cluster/Cost": Method(Role.VIEWER, RetryRule.READ),
+    "/eva.api.v1.Cluster/Tenants": Method(Role.VIEWER, RetryRule.READ),
+    "/eva.api.v1.Cluster/Partitions": Method(Role.VIEWER, RetryRule.READ),
+    "/eva.api.v1.Cluster/Config": Method(Role.VIEWER, RetryRule.READ),
+    "/eva.api.v1.Cluster/Interference": Method(Role.VIEWER, RetryRule.READ),
+    "/eva.api.v1.Cluster/Estimates": Method(Role.VIEWER, RetryRule.READ),
+    "/eva.api.v1.Cluster/Explain": Method(Role.VIEWER, RetryRule.READ),
+    "/eva.api.v1.Cluster/Drain": Method(Role.OPERATOR, RetryRule.COMMAND),
     # Each call makes another token.
-    "/eva.api.v1.Tokens/Create": Method(Role.OPERATOR, Retry.NEVER, Line.TOKENS),
-    "/eva.api.v1.Tokens/List": Method(Role.OPERATOR, Retry.READ, Line.TOKENS),
-    "/eva.api.v1.Tokens/Revoke": Method(Role.OPERATOR, Retry.COMMAND, Line.TOKENS),
-    "/eva.api.v1.Tokens/WhoAmI": Method(Role.VIEWER, Retry.READ, Line.TOKENS),
+    "/eva.api.v1.Tokens/Create": Method(Role.OPERATOR, RetryRule.NEVER, CallLine.TOKENS),
+    "/eva.api.v1.Tokens/List": Method(Role.OPERATOR, RetryRule.READ, CallLine.TOKENS),
+    "/eva.api.v1.Tokens/Revoke": Method(Role.OPERATOR, RetryRule.COMMAND, CallLine.TOKENS),
+    "/eva.api.v1.Tokens/WhoAmI": Method(Role.VIEWER, RetryRule.READ, CallLine.TOKENS),
     # Each call makes another token.
-    "/eva.api.v1.Nodes/Token": Method(Role.OPERATOR, Retry.NEVER, Line.TOKENS),
-    "/eva.api.v1.Nodes/Act": Method(Role.OPERATOR, Retry.COMMAND),
-    "/eva.api.v1.Nodes/List": Method(Role.VIEWER, Retry.READ),
-    "/eva.worker.v1.Enrolment/JoinNode": Method(None, Retry.NEVER),
+    "/eva.api.v1.Nodes/Token": Method(Role.OPERATOR, RetryRule.NEVER, CallLine.TOKENS),
+    "/eva.api.v1.Nodes/Act": Method(Role.OPERATOR, RetryRule.COMMAND),
+    "/eva.api.v1.Nodes/List": Method(Role.VIEWER, RetryRule.READ),
+    "/eva.worker.v1.Enrolment/JoinNode": Method(None, RetryRule.NEVER),
     # An instance that joins brings a proof of its own, and asks again by itself.
-    "/eva.worker.v1.Enrolment/Join": Method(None, Retry.NEVER),
+    "/eva.worker.v1.Enrolment/Join": Method(None, RetryRule.NEVER),
 }

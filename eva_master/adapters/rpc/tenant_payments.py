@@ -6,7 +6,7 @@ from eva_master.adapters.rpc.bounded import bounded_pb as pb
 from eva_master.model.accounting.totals import TenantTotals
 from eva_master.model.ids import micro_usd
 from eva_master.model.planning.job_view import JobView
-from eva_master.model.planning.tenancy import Terms
+from eva_master.model.planning.tenancy import LoanTerms
 
 
 def payments_of(of: TenantTotals) -> pb.Tenant:
@@ -23,7 +23,7 @@ def payments_of(of: TenantTotals) -> pb.Tenant:
     )
 
 
-def borrowing_of(terms: Terms | None) -> pb.Borrowing | None:
+def borrowing_of(terms: LoanTerms | None) -> pb.Borrowing | None:
     """On what terms a job has room of others; `None` if it borrows none."""
     if terms is None:
         return None

@@ -37,7 +37,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from eva_master.adapters.store import codec, rows, tables
 from eva_master.adapters.store.lock import ProcessLock
 from eva_master.adapters.store.migrate import TOO_NEW_HINT, migrate
-from eva_master.adapters.store.untouched import ActiveJobs
+from eva_master.adapters.store.untouched import ActiveJobRows
 from eva_master.model.changes import Changes, Round
 from eva_master.model.errors import JournalTooNew, StorageError, StorageFull
 from eva_master.model.ids import Millis
@@ -95,7 +95,7 @@ class SqlJournal:
         self._upserts = {
             table: upsert(table, engine.dialect.name) for table in tables.METADATA.sorted_tables
         }
-        self._active = ActiveJobs()
+        self._active = ActiveJobRows()
 
     @classmethod
     def open(cls, url: str, *, expected: bool = False) -> SqlJournal:

@@ -32,7 +32,7 @@ class _Active:
     rows: bytearray
 
 
-class ActiveJobs:
+class ActiveJobRows:
     """Rows of active jobs in the journal's database."""
 
     def __init__(self) -> None:

@@ -36,4 +36,4 @@ def explain(session: Session, subject: str, newest: bool, as_json: bool) -> None
     if as_json:
         print_json(explanation.shape(answer))
     else:
-        console().print(explanation.told(answer))
+        console().print(explanation.explain(answer))

@@ -73,7 +73,7 @@ class Plain:
             self._shown.close()
 
 
-class Lines:
+class LineSplitter:
     """Splits one log into lines, and hands on each of them.
 
     Args:
@@ -110,7 +110,7 @@ class Lines:
             self._rest = b""
 
 
-def prefixed(out: IO[bytes], lock: threading.Lock, prefix: str, *, raw: bool) -> Lines:
+def prefixed(out: IO[bytes], lock: threading.Lock, prefix: str, *, raw: bool) -> LineSplitter:
     """Makes a writer of lines behind a prefix, for one of several logs.
 
     Args:
@@ -134,10 +134,10 @@ def prefixed(out: IO[bytes], lock: threading.Lock, prefix: str, *, raw: bool) ->
             with lock:
                 note(f"{prefix}{words}")
 
-    return Lines(each, begin)
+    return LineSplitter(each, begin)
 
 
-def as_json(out: IO[bytes], lock: threading.Lock, job: str, task: int) -> Lines:
+def as_json(out: IO[bytes], lock: threading.Lock, job: str, task: int) -> LineSplitter:
     """Makes a writer of one JSON object a line, for one of several logs."""
 
     def put(**values: object) -> None:
@@ -160,7 +160,7 @@ def as_json(out: IO[bytes], lock: threading.Lock, job: str, task: int) -> Lines:
             },
         )
 
-    return Lines(each, begin)
+    return LineSplitter(each, begin)
 
 
 def between_attempts(attempt: LogAttempt) -> str:

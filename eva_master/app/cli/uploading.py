@@ -96,7 +96,7 @@ class Uploads:
     def _admit(self, directory: Path, found: Scanned, files: Sequence[str]) -> None:
         if found.left_out:
             _check_commands(self.file, found.left_out)
-            note(plain(told(directory, found.left_out)))
+            note(plain(left_out_note(directory, found.left_out)))
         size = sum(found.sizes[digest] for digest in files)
         if size <= ASKED_ABOVE or self.sure:
             return
@@ -116,7 +116,7 @@ def can_ask() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def told(directory: Path, left_out: Sequence[LeftOut]) -> str:
+def left_out_note(directory: Path, left_out: Sequence[LeftOut]) -> str:
     """Line about the files that Eva leaves out of a directory by itself."""
     shown = ", ".join(file.path for file in sorted(left_out, key=_secrets_first)[:_NAMED])
     if len(left_out) > _NAMED:

@@ -53,13 +53,13 @@ def ls(
     as_json: bool,
 ) -> None:
     """List the offerings that the master may buy, cheapest first."""
-    from eva_master.adapters.catalog.market import Choice
+    from eva_master.adapters.catalog.market import TypeFilter
     from eva_master.app.cli.views import offerings
     from eva_master.app.clouds import cloud_of
 
     config = master_config(file)
     cloud = cloud_of(config)
-    choice = Choice(
+    choice = TypeFilter(
         names or None, architectures or None, gpus, _price(max_price) if max_price else None
     )
     listed = sorted(

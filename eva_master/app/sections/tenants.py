@@ -14,7 +14,7 @@ from eva_master.model.accounting.bounds import DEFAULT_TENANT
 from eva_master.model.accounting.tenants import claimed_twice, is_tenant
 from eva_master.model.catalog import Catalog
 from eva_master.model.ids import MILLION
-from eva_master.model.planning.quotas import Tenancy, fleet_of, overdrawn, quota_of, told
+from eva_master.model.planning.quotas import Tenancy, fleet_of, gpus_in_words, overdrawn, quota_of
 from eva_master.model.planning.tenancy import ANY_FAMILY, Quota
 
 Complaint = tuple[tuple[str | int, ...], str, str]
@@ -157,8 +157,8 @@ def unfounded(sections: Mapping[str, TenantRoomSection], catalog: Catalog) -> It
     for family, asked, present in overdrawn(_quotas(sections).values(), fleet):
         yield (
             ("tenants",),
-            f"the quotas of all tenants are {told(asked, family)}, and the fleet has {present:,}:"
-            f" {asked - present:,} too many",
+            f"the quotas of all tenants are {gpus_in_words(asked, family)}, and the fleet has"
+            f" {present:,}: {asked - present:,} too many",
             "lower some of them, or add nodes",
         )
 

@@ -221,7 +221,7 @@ def from_end(state: State, run: TaskRun) -> None:
         return
     before, owner = state.learned.run_times, job.spec.owner
     workload = state.task(run).workload
-    after = before.told(owner, workload, stated, run.took_ms)
+    after = before.record(owner, workload, stated, run.took_ms)
     if after is before:
         return
     state.set_learned(replace(state.learned, run_times=after))

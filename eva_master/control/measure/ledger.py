@@ -25,7 +25,7 @@ from eva_master.model.accounting.totals import PartitionTotals, TenantTotals
 from eva_master.model.arithmetic.money import split
 from eva_master.model.catalog import Purchase
 from eva_master.model.changes import InstanceAccount, JobAccount
-from eva_master.model.fleet.keeping import Kept
+from eva_master.model.fleet.keeping import KeepReason
 from eva_master.model.fleet.partitions import month_of
 from eva_master.model.ids import MILLION, Exact, InstanceId, JobId, Millis, RunId, micro_usd
 from eva_master.model.planning.standing import full_name
@@ -362,7 +362,7 @@ def instance_account(state: Records, instance: InstanceId, now: Millis) -> Insta
     return _accrue(state, state.instances[instance], account, now).account
 
 
-def cost(state: Records, empty: Mapping[InstanceId, Kept], now: Millis) -> CostSums:
+def cost(state: Records, empty: Mapping[InstanceId, KeepReason], now: Millis) -> CostSums:
     """Cost of the whole cluster as of `now`.
 
     Args:

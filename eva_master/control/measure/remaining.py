@@ -129,7 +129,7 @@ class _Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class PolicyEstimates:
     """Estimates for policies about a job.
 
     Attributes:
@@ -156,7 +156,7 @@ class Told:
 
 def of_job(
     state: Records, job: Job, runs: Sequence[TaskRun], before: ToldEstimates | None = None
-) -> Told:
+) -> PolicyEstimates:
     """Estimates for policies about a job.
 
     Args:
@@ -167,8 +167,8 @@ def of_job(
     """
     estimates = JobEstimates.of_job(state, job, before)
     if job.is_gang:
-        whole = _measured(state, runs, estimates)
-        return Told(dict.fromkeys((run.id for run in runs), _work(whole)), _longest([whole]))
+        whole, names = _measured(state, runs, estimates), (run.id for run in runs)
+        return PolicyEstimates(dict.fromkeys(names, _work(whole)), _longest([whole]))
     works: dict[RunId, RemainingWork | None] = {}
     parts = []
     alike: dict[object, RemainingWork | None] = {}
@@ -186,7 +186,7 @@ def of_job(
         if work is not None and run.state is RunState.RUNNING:
             work = work.since(Millis(run.history[-1][1]))
         works[run.id] = work
-    return Told(works, _longest(parts))
+    return PolicyEstimates(works, _longest(parts))
 
 
 def _key(state: Records, spec: JobSpec, run: TaskRun) -> object:
@@ -212,7 +212,7 @@ def of_spec(
     spec: JobSpec,
     now: Millis,
     finished: Mapping[Kind, Finished] | None = None,
-) -> Told:
+) -> PolicyEstimates:
     """Estimates for policies about a job if it were submitted now, as `PREVIEW`.
 
     Args:
@@ -233,7 +233,7 @@ def of_spec(
         part = None if rest is None else _Measured(rest, _estimate(estimates, tasks, extent))
         measured.append(part)
         works.update(dict.fromkeys((run_id(PREVIEW, at) for at in group), _work(part)))
-    return Told(works, _longest(measured))
+    return PolicyEstimates(works, _longest(measured))
 
 
 def expected(state: Records, job: Job) -> Estimate | None:
@@ -274,7 +274,7 @@ def usual_ms(state: Records, job: Job) -> int | None:
     return _of_kinds(state, job).usual_ms
 
 
-def _of_kinds(state: Records, job: Job) -> Told:
+def _of_kinds(state: Records, job: Job) -> PolicyEstimates:
     """Estimates for policies about an array with one task of each kind."""
     different = job.spec.of_tasks(state.kinds(job.id))
     return of_spec(state, different, job.submitted_ms, state.telling(job))

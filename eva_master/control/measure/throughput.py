@@ -32,7 +32,7 @@ _STALLED = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class RelativeSpeeds:
     """How fast task runs are in their company against running alone, in millionths.
 
     Attributes:
@@ -280,7 +280,7 @@ def _measured_ppm(state: Records, run: TaskRun) -> int | None:
     return None if speed is None else min(MILLION, round(speed * MILLION))
 
 
-def paces(state: Records, instance: InstanceId) -> Iterator[tuple[TaskRun, int, Pace]]:
+def paces(state: Records, instance: InstanceId) -> Iterator[tuple[TaskRun, int, RelativeSpeeds]]:
     """How fast each group of task runs that run on an instance is in its company.
 
     All of one workload have the same company, so the table is read once for them.
@@ -290,34 +290,36 @@ def paces(state: Records, instance: InstanceId) -> Iterator[tuple[TaskRun, int, 
     """
     groups = state.groups(instance)
     together = sum([count for _, count in groups]) > 1
-    by_workload: dict[tuple[Voice, Workload], Pace] = {}
+    by_workload: dict[tuple[Voice, Workload], RelativeSpeeds] = {}
     for run, count in groups:
         if state.jobs[run.job].is_gang:
             yield run, count, _gang_pace(state, run)
             continue
         ppm = _measured_ppm(state, run) if together else MILLION
         if ppm is not None:
-            yield run, count, Pace(ppm, ppm)
+            yield run, count, RelativeSpeeds(ppm, ppm)
             continue
         voice, workload = voice_of(state.jobs[run.job].spec), state.task(run).workload
         pace_beside = by_workload.get((voice, workload))
         if pace_beside is None:
             entry = company(state, run)
-            pace_beside = Pace(state.expected_ppm(voice, entry), state.observed_ppm(voice, entry))
+            pace_beside = RelativeSpeeds(
+                state.expected_ppm(voice, entry), state.observed_ppm(voice, entry)
+            )
             by_workload[voice, workload] = pace_beside
         yield run, count, pace_beside
 
 
-def _gang_pace(state: Records, run: TaskRun) -> Pace:
+def _gang_pace(state: Records, run: TaskRun) -> RelativeSpeeds:
     """How fast a member of a gang is in the company of all of them; see `company_ppm`."""
     parts = _parts(state, run)
     if not parts.accompanied:
-        return Pace(MILLION, MILLION)
+        return RelativeSpeeds(MILLION, MILLION)
     measured = _measured_ppm(state, run)
     if measured is not None:
-        return Pace(measured, measured)
+        return RelativeSpeeds(measured, measured)
     voice = voice_of(state.jobs[run.job].spec)
-    return Pace(
+    return RelativeSpeeds(
         min(state.expected_ppm(voice, entry) for entry in parts.keys),
         min(state.observed_ppm(voice, entry) for entry in parts.keys),
     )

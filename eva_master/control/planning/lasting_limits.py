@@ -20,8 +20,8 @@ from eva_master.model.ids import MILLION, Family
 from eva_master.model.job import JobSpec, TaskSpec, different
 from eva_master.packing.alone.alike import together
 from eva_master.packing.alone.fit import allowed, fit
-from eva_master.packing.alone.room import NO_CAPS, Caps, Seat, Stock, alike
-from eva_master.packing.quotas import Share
+from eva_master.packing.alone.room import NO_CAPS, Caps, InstanceSeat, Stock, alike
+from eva_master.packing.quotas import QuotaUse
 from eva_master.packing.valuation.on_demand import OnDemandPrices, value_on
 
 _HINT = "state fewer tasks, or less for each; see: eva catalog, eva nodes, eva partitions"
@@ -110,7 +110,7 @@ class _Room:
             if cheapest is None or self._stocks[cheapest[1]].most is not None:
                 return False
             cheapest_of[task] = cheapest[1]
-        seats = [Seat(cheapest_of[task], number) for number, task in enumerate(tasks)]
+        seats = [InstanceSeat(cheapest_of[task], number) for number, task in enumerate(tasks)]
         return allowed(seats, tasks, self._stocks, self._caps)
 
     def _is_known(self, tasks: Sequence[TaskSpec]) -> bool:
@@ -194,7 +194,7 @@ class _Room:
             tenant = self._spec.tenant
 
             def may_have(gpus: Mapping[Family, int]) -> bool:
-                return Share(tenant, quota, {}).allows(gpus)
+                return QuotaUse(tenant, quota, {}).allows(gpus)
 
             yield _Rule(Caps(quota=may_have), f"the quota of tenant {tenant} allows no more GPUs")
 

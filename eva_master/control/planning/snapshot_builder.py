@@ -14,7 +14,7 @@ from operator import is_
 from eva_master.control.features.forks import views
 from eva_master.control.features.lending import worths
 from eva_master.control.measure import attained, dags, remaining, sizes
-from eva_master.control.measure.remaining import Told
+from eva_master.control.measure.remaining import PolicyEstimates
 from eva_master.control.planning import owned, scope, tenants
 from eva_master.control.settings import Settings
 from eva_master.control.state.records import PlanningRecords, crew, total_demand
@@ -44,7 +44,7 @@ from eva_master.model.planning.snapshot import (
 )
 from eva_master.model.records import Job, TaskRun
 from eva_master.model.resources import NOTHING, Resources
-from eva_master.model.states import TERMINAL_RUN, Buys, InstanceState, RunState
+from eva_master.model.states import TERMINAL_RUN, InstanceState, MarketRule, RunState
 from eva_master.packing.room import room_beside, with_lower_limits
 from eva_master.packing.valuation import delays
 
@@ -207,7 +207,7 @@ def _awaits_news(view: RunView) -> bool:
 
 
 def _views(
-    state: PlanningRecords, job: Job, seen: list[TaskRun], told: Told
+    state: PlanningRecords, job: Job, seen: list[TaskRun], told: PolicyEstimates
 ) -> tuple[RunView, ...]:
     gang, view_cache, voice = job.is_gang, state.view_cache, voice_of(job.spec)
     ran = _ran(state, job, seen)
@@ -274,7 +274,7 @@ def _stays(state: PlanningRecords, job: Job, run: TaskRun) -> bool:
     place = scope.place(state, run)
     if place is None:
         return False
-    return job.buys is not Buys.ALONE
+    return job.buys is not MarketRule.ALONE
 
 
 def _free(state: PlanningRecords, seen: list[TaskRun], place: InstanceId) -> Resources:
@@ -298,7 +298,9 @@ def _beside(state: PlanningRecords, job: Job, run: TaskRun) -> bool:
     if run.target is None or not state.view_cache.holds_who_is_alone(run.target):
         return False
     families = job.spec.tasks[run.index].demand
-    if job.buys not in (Buys.ANY, Buys.APART) or all(is_spot(family) for family, _ in families):
+    if job.buys not in (MarketRule.ANY, MarketRule.APART) or all(
+        is_spot(family) for family, _ in families
+    ):
         return False
     others = (state.runs.get(resident) for resident in state.view_cache.residents(run.target))
     jobs = {other.job for other in others if other is not None} - {job.id}
@@ -320,8 +322,8 @@ def _offered(
             succeeds, so that any offering will do for this one.
     """
     demand = task.demand
-    if beside or job.buys not in (Buys.ANY, Buys.APART):
-        spot = job.buys is Buys.SPOT
+    if beside or job.buys not in (MarketRule.ANY, MarketRule.APART):
+        spot = job.buys is MarketRule.SPOT
         demand = tuple(need for need in demand if is_spot(need[0]) is spot or need[0] == there)
     if free != NOTHING:
         demand = tuple((need[0], need[1] + free) if need[0] == there else need for need in demand)
@@ -351,7 +353,7 @@ def _ran(state: PlanningRecords, job: Job, seen: list[TaskRun]) -> dict[RunId, R
 def _job_view(
     state: PlanningRecords,
     job: Job,
-    told: Told,
+    told: PolicyEstimates,
     settings: Settings,
     *,
     seen: list[TaskRun],
@@ -403,7 +405,7 @@ def _array_view(state: PlanningRecords, job: Job) -> ArrayView:
 
 
 def _waits_for_spot(job: Job, seen: list[TaskRun]) -> bool:
-    return job.buys is Buys.SPOT and all(run.target is None for run in seen)
+    return job.buys is MarketRule.SPOT and all(run.target is None for run in seen)
 
 
 def _measured(state: PlanningRecords) -> dict[str, InstanceType]:

@@ -7,9 +7,9 @@ from eva_master.model.accounting.bounds import DEFAULT_TENANT, JobKind
 from eva_master.model.errors import EvaError, NotAuthorised, Unplaceable
 from eva_master.model.ids import Family
 from eva_master.model.job import JobSpec, different
-from eva_master.model.planning.quotas import told
+from eva_master.model.planning.quotas import gpus_in_words
 from eva_master.model.planning.tenancy import ANY_FAMILY, Quota
-from eva_master.packing.quotas import Share, gpu_needs
+from eva_master.packing.quotas import QuotaUse, gpu_needs
 
 
 def refusal(settings: Settings, spec: JobSpec) -> EvaError | None:
@@ -40,7 +40,7 @@ def refusal(settings: Settings, spec: JobSpec) -> EvaError | None:
 
 def _too_large(spec: JobSpec, quota: Quota) -> Unplaceable | None:
     """Why a gang, or a task, is larger than a quota; each kind of tasks is checked by itself."""
-    share = Share(spec.tenant, quota, {})
+    share = QuotaUse(spec.tenant, quota, {})
     gang = spec.kind is JobKind.GANG
     run = spec.tasks[: spec.elastic.least]
     for task in different(run):
@@ -63,7 +63,9 @@ def _refused(
         least = " at least" if spec.elastic.least is not None else ""
         what = f"the gang has {count:,} tasks{least} that run together and take {gpus} each"
     stated = ", ".join(
-        f"{told(gpus, family)} of any family" if family == ANY_FAMILY else told(gpus, family)
+        f"{gpus_in_words(gpus, family)} of any family"
+        if family == ANY_FAMILY
+        else gpus_in_words(gpus, family)
         for family, gpus in quota
     )
     return Unplaceable(

@@ -12,9 +12,9 @@ from eva_master.model.accounting.totals import TenantTotals
 from eva_master.model.catalog import Catalog, Purchase, base_family
 from eva_master.model.ids import Family, Millis
 from eva_master.model.planning.quotas import Tenancy, TenantLimits, fleet_of, scaled
-from eva_master.model.planning.tenancy import NOTHING_YET, Quota, Standing, TenantView
+from eva_master.model.planning.tenancy import NOTHING_YET, Quota, TenantBenefit, TenantView
 from eva_master.model.records import Job
-from eva_master.packing.quotas import Share, Use, gpu_needs
+from eva_master.packing.quotas import QuotaUse, Use, gpu_needs
 
 
 def views(state: PlanningRecords, tenancy: Tenancy, catalog: Catalog) -> tuple[TenantView, ...]:
@@ -41,11 +41,11 @@ def views(state: PlanningRecords, tenancy: Tenancy, catalog: Catalog) -> tuple[T
     )
 
 
-def _standing(sums: TenantTotals | None) -> Standing:
+def _standing(sums: TenantTotals | None) -> TenantBenefit:
     """Benefit of a tenant so far."""
     if sums is None:
         return NOTHING_YET
-    return Standing(sums.value, sums.paid, sums.earned, sums.received, sums.given)
+    return TenantBenefit(sums.value, sums.paid, sums.earned, sums.received, sums.given)
 
 
 def present(state: Records, tenancy: Tenancy) -> Mapping[str, Quota]:
@@ -60,10 +60,10 @@ def present(state: Records, tenancy: Tenancy) -> Mapping[str, Quota]:
     return scaled(tenancy.quotas, fleet_of(limited(state.catalog, owned)))
 
 
-def share(state: Records, tenancy: Tenancy, tenant: str) -> Share:
+def share(state: Records, tenancy: Tenancy, tenant: str) -> QuotaUse:
     """Use of a tenant's quota."""
     quota = present(state, tenancy)[tenant]
-    return Share(tenant, quota, use(state, (tenant,))[tenant])
+    return QuotaUse(tenant, quota, use(state, (tenant,))[tenant])
 
 
 def within_quota(state: Records, tenancy: Tenancy, partition: str, job: Job) -> bool:

@@ -19,7 +19,7 @@ Chosen = tuple[tuple[JobId, tuple[int, ...]], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Stated:
+class ValidLines:
     """The valid part of a plan's pools and lines.
 
     Attributes:
@@ -33,7 +33,9 @@ class Stated:
     bought: frozenset[int] = frozenset()
 
 
-def stated(now: Snapshot, plan: Plan, ordered: Collection[InstanceId], used: set[int]) -> Stated:
+def stated(
+    now: Snapshot, plan: Plan, ordered: Collection[InstanceId], used: set[int]
+) -> ValidLines:
     """Check pools and lines against the present.
 
     Args:
@@ -43,7 +45,7 @@ def stated(now: Snapshot, plan: Plan, ordered: Collection[InstanceId], used: set
         used: Keys of the new instances that task runs are placed on.
     """
     if not plan.pools and not plan.lines:
-        return Stated()
+        return ValidLines()
     free = _buyable(now, plan, used)
     live: set[Place] = {view.id for view in now.instances}
     live |= {view.id for view in now.draining if view.id not in ordered}
@@ -65,7 +67,7 @@ def stated(now: Snapshot, plan: Plan, ordered: Collection[InstanceId], used: set
             chosen = _chosen(line.chosen, task_counts)
             lines.append(replace(line, pools=claimed, jobs=waiting, only=only, chosen=chosen))
     bought = {member for member in members if isinstance(member, int)} - used
-    return Stated(pools, tuple(lines), frozenset(bought))
+    return ValidLines(pools, tuple(lines), frozenset(bought))
 
 
 def pilots_there(pilots: Chosen, jobs: Iterable[JobView]) -> Chosen:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from operator import itemgetter
 
-from eva_master.learning.estimate import Estimate
+from eva_master.learning.estimate import MeasuredEstimate
 from eva_master.learning.knowledge import Knowledge
 from eva_master.learning.market.pools import Pool, SpotPools
 from eva_master.learning.market.spot_market import pool_of
@@ -56,7 +56,7 @@ def _put_others(
     for (label, family), rate in resolved.standalone.measured:
         name = split(label)[0]
         if resolved.label(voice, name) == label and (name, family) not in own.standalone.rates:
-            standalone[name, family, ""] = Estimate(rate, Millis(0), 0)
+            standalone[name, family, ""] = MeasuredEstimate(rate, Millis(0), 0)
     for (label, others), ppm in resolved.throughput.observed:
         name = split(label)[0]
         if any(split(other)[1] is not None for other in others):

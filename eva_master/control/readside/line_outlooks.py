@@ -9,7 +9,7 @@ from eva_master.control.features.pools.admission import Bar, bar, gives_room
 from eva_master.control.measure import remaining
 from eva_master.control.rounds.moment import Recent
 from eva_master.control.settings import Settings
-from eva_master.control.standing.latest_start import Ahead, Member, bound, slots_of
+from eva_master.control.standing.latest_start import Ahead, BoundMember, bound, slots_of
 from eva_master.control.standing.membership import Statement
 from eva_master.control.state.derived.task_counts import TaskCounts
 from eva_master.control.state.records import Records
@@ -22,7 +22,7 @@ from eva_master.model.states import RunState
 from eva_master.ports.reading import LineOutlook
 
 
-class Lines(Records, Protocol):
+class LineRecords(Records, Protocol):
     """Records with the lines of each partition."""
 
     @property
@@ -59,7 +59,7 @@ class LineOutlooks:
         now: The time.
     """
 
-    def __init__(self, records: Lines, partition: Partition, now: Millis) -> None:
+    def __init__(self, records: LineRecords, partition: Partition, now: Millis) -> None:
         self._records = records
         self._partition = partition
         self._counts = records.tasks
@@ -180,7 +180,7 @@ class LineOutlooks:
     def _takes(self, instance: Instance) -> bool:
         return gives_room(instance, connected=self._records.is_connected(instance.id))
 
-    def _slots(self, job: Job, line: Line, steady: list[Instance]) -> Iterator[Member | None]:
+    def _slots(self, job: Job, line: Line, steady: list[Instance]) -> Iterator[BoundMember | None]:
         """Slots and remaining tasks of each instance with slots; `None` without estimates."""
         records = self._records
         own = [dict(kind.demand) for kind in records.kinds(job.id)]
@@ -192,7 +192,7 @@ class LineOutlooks:
             slots = slots_of(kind.capacity, kind.family, own, map(dict, demands))
             if slots:
                 remaining_ms = self._left_on(instance.id)
-                yield None if remaining_ms is None else Member(slots, remaining_ms)
+                yield None if remaining_ms is None else BoundMember(slots, remaining_ms)
 
     def _left_on(self, name: InstanceId) -> tuple[int, ...] | None:
         """Remaining times of the tasks on an instance; `None` if that of one is unknown."""
@@ -210,7 +210,9 @@ def _share(one: Line, other: Line) -> bool:
     return not apart and bool(set(one.pools) & set(other.pools))
 
 
-def _no_slots(there: list[Instance], steady: list[Instance], members: list[Member | None]) -> str:
+def _no_slots(
+    there: list[Instance], steady: list[Instance], members: list[BoundMember | None]
+) -> str:
     """Why no slot is sure; empty if there are some."""
     if members:
         return ""

@@ -58,7 +58,7 @@ from eva_master.model.arithmetic.loop_time import WallClock
 from eva_master.model.catalog import Catalog, Offering, Purchase
 from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.events import CloudTrouble
-from eva_master.model.fleet.keeping import Kept
+from eva_master.model.fleet.keeping import KeepReason
 from eva_master.model.fleet.partitions import Partitions
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Exact, InstanceId, JobId, Millis, RunId
 from eva_master.model.job import JobSpec, Stragglers, TaskSpec, different
@@ -68,7 +68,7 @@ from eva_master.model.planning.quotas import TenantLimits
 from eva_master.model.planning.reasons import Handed
 from eva_master.model.planning.snapshot import StandaloneRates
 from eva_master.model.planning.standing import LinePlace
-from eva_master.model.planning.tenancy import Terms
+from eva_master.model.planning.tenancy import LoanTerms
 from eva_master.model.records import Instance, Job, TaskRun, untouched
 from eva_master.model.resources import Resources
 from eva_master.model.states import LIVE, TERMINAL_JOB, RunState
@@ -206,7 +206,7 @@ class ClusterModel:
     """State that the rounds of each partition leave to the next one."""
     queue: SharedQueue | None
     """Queue for limits that partitions share, as of the last look."""
-    kept: Mapping[InstanceId, Kept]
+    kept: Mapping[InstanceId, KeepReason]
     """Why instances stay that are empty."""
     previews: Callable[[ClusterModel, JobSpec, Millis], JobPreview]
     """Follows the submission of a job."""
@@ -525,7 +525,7 @@ class ClusterModel:
         """See `ReadModel.evidence`."""
         return remaining.evidence(self, job)
 
-    def terms_of(self, job: JobId) -> Terms | None:
+    def terms_of(self, job: JobId) -> LoanTerms | None:
         """See `ReadModel.terms_of`."""
         agreed = self.agreements.get(job)
         return None if agreed is None else agreed.terms

@@ -20,7 +20,7 @@ from eva_master.control.rounds.moment import Moment, Recent
 from eva_master.control.settings import Settings
 from eva_master.control.standing.membership import Membership
 from eva_master.control.standing.queue import Queue
-from eva_master.control.standing.rooms import Room
+from eva_master.control.standing.rooms import MemberRoom
 from eva_master.control.standing.standing import Standing, queue_of
 from eva_master.control.state.job_tasks import JobTasks
 from eva_master.control.state.records import PlanningRecords
@@ -183,7 +183,7 @@ class JobPreview:
             lines.state(decision.pools, decision.lines, adopted=False)
             for run, place in lines.filled(dict(decision.places)):
                 places.setdefault(run, place)
-            for run, why in lines.told(view).items() if view is not None else ():
+            for run, why in lines.places_in_line(view).items() if view is not None else ():
                 waiting[run] = f"{why}; {waiting[run]}" if waiting.get(run) else why
         ours = {run for run in places if run.startswith(f"{self.job}/")}
         ours.update(() if view is None else view.runs)
@@ -287,14 +287,14 @@ class _Lines:
             self._filled[run.id] = head.instance
             yield run.id, head.instance
 
-    def _free(self, name: InstanceId) -> Room | None:
+    def _free(self, name: InstanceId) -> MemberRoom | None:
         instance = self._records.live.get(name)
         connected = self._records.is_connected(name)
         if instance is None or not gives_room(instance, connected=connected, stated=self._anew):
             return None
         kind = instance.offering.type
         free = room_beside(instance.offering, self._used.get(name, NOTHING))
-        return Room(self._standing.pool_of[name], kind.family, free)
+        return MemberRoom(self._standing.pool_of[name], kind.family, free)
 
     def _admitted(self, name: JobId) -> bool:
         job = self._records.jobs.get(name)
@@ -313,7 +313,7 @@ class _Lines:
         )
         return barred is None
 
-    def told(self, view: JobView) -> dict[RunId, str]:
+    def places_in_line(self, view: JobView) -> dict[RunId, str]:
         """The place in line of each task of a job that has no room."""
         texts: dict[RunId, str] = {}
         job = view.id

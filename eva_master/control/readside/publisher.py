@@ -16,7 +16,7 @@ from eva_master.control.state.derived.dags import Dag
 from eva_master.control.state.derived.task_counts import TaskCounts
 from eva_master.control.state.store import State
 from eva_master.control.state.unwritten import Unpublished
-from eva_master.model.fleet.keeping import Kept
+from eva_master.model.fleet.keeping import KeepReason
 from eva_master.model.ids import (
     InstanceId,
     JobId,
@@ -52,7 +52,7 @@ class Publisher:
         settings: Settings,
         recents: Callable[[], Mapping[str, Recent]] = dict,
         queue: Callable[[], SharedQueue | None] = lambda: None,
-        kept: Callable[[], Mapping[InstanceId, Kept]] = dict,
+        kept: Callable[[], Mapping[InstanceId, KeepReason]] = dict,
     ) -> None:
         self._state = state
         self._recents = recents

@@ -12,7 +12,7 @@ from eva_master.model.fleet.partitions import Partitions
 from eva_master.model.ids import InstanceId, JobId, OfferingId, RunId, job_of
 from eva_master.model.records import Instance
 from eva_master.model.states import RunState
-from eva_master.packing.shared_limits.limit import ALL_INSTANCES, Limit, LimitKind, Waiting
+from eva_master.packing.shared_limits.limit import ALL_INSTANCES, Limit, LimitKind, LimitUnit
 from eva_master.packing.shared_limits.queue import SharedQueue
 from eva_master.ports.shared_limits import QueuedJob, SharedLimit
 
@@ -83,7 +83,7 @@ def shared_limits(
 
 def _lines(records: Records, queue: SharedQueue) -> dict[Limit, list[QueuedJob]]:
     """Jobs that still wait for each limit, in order."""
-    lines: defaultdict[Limit, dict[JobId, tuple[Waiting, int]]] = defaultdict(dict)
+    lines: defaultdict[Limit, dict[JobId, tuple[LimitUnit, int]]] = defaultdict(dict)
     for unit, seat in zip(queue.waiting, queue.seats, strict=True):
         if not seat.lacking or not any(_waits(records, run.id) for run in unit.runs):
             continue

@@ -85,7 +85,7 @@ def _leave_room(context: Context, places: set[InstanceId]) -> None:
     for place in sorted(places):
         if not any(state.jobs[run.job].buys.kept for run in state.targeting(place)):
             continue
-        for comer in context.unwelcome(place):
+        for comer in context.must_turn_back(place):
             context.turn_back(comer, place)
     context.plan_wanted = wanted  # the next plan would be the same
 

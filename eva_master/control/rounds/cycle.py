@@ -404,7 +404,7 @@ class Cycle:
         quotas = self._context.settings.tenancy.quotas
         payments.adopt(self._state, plan, ours, quotas, self._context.now)
         ended = {terms for tenant in question.shown.tenants for terms in tenant.ended}
-        lending.told({terms for terms in ended if terms.partition == name})
+        lending.forget({terms for terms in ended if terms.partition == name})
 
     def _open_lines(self, draft: Draft) -> None:
         """Have jobs stand in their lines again, beside the room that claims keep."""

@@ -16,7 +16,7 @@ from eva_master.model.ids import InstanceId, JobId, OfferingId, RunId
 from eva_master.model.planning.plan import Plan
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.plan_effect import PlanEffect
-from eva_master.packing.quotas import Admitted
+from eva_master.packing.quotas import QuotaView
 from eva_master.packing.shared_limits.queue import SharedQueue
 from eva_master.packing.waiting_turns import Shown
 
@@ -38,7 +38,7 @@ class Question:
     part: Snapshot
     shown: Snapshot
     masked: Mapping[OfferingId, Offering] = field(default_factory=dict)
-    admitted: Admitted | None = None
+    admitted: QuotaView | None = None
     given_up: GivenUp | None = None
     queue: SharedQueue | None = None
     turn: Shown | None = None
@@ -97,7 +97,7 @@ class Draft:
     dear: frozenset[OfferingId] = frozenset()
     overtaking: frozenset[RunId] = frozenset()
     reused: leftovers.Reused = field(default_factory=dict)
-    yielding: giving_way.Yielding = giving_way.NONE
+    yielding: giving_way.GivenWay = giving_way.NONE
     decision: Decision = NOTHING_DECIDED
     declined: frozenset[JobId] = frozenset()
     lapsed: frozenset[JobId] = frozenset()

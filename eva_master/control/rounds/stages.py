@@ -25,7 +25,7 @@ from eva_master.model.planning.sizes import with_sizes
 from eva_master.model.planning.snapshot import UNLIMITED, InstanceView
 from eva_master.packing import waiting_turns
 from eva_master.packing.claims.making import Rules, with_claims
-from eva_master.packing.claims.views import View
+from eva_master.packing.claims.views import ClaimView
 from eva_master.packing.extra_runs import forks, stragglers
 from eva_master.packing.plan_effect import PlanEffect, Unit
 from eva_master.packing.round_work import tasks_shown
@@ -152,7 +152,7 @@ class WaitingTurns(Stage):
     def check(self, draft: Draft) -> Draft:
         """The plan with their turn as the reason of the others."""
         turn = draft.question.turn
-        return draft if turn is None else draft.with_plan(turn.told(draft.plan))
+        return draft if turn is None else draft.with_plan(turn.with_reasons(draft.plan))
 
 
 # -- the plan as it can be, before any limit -----------------------------------------------------
@@ -394,7 +394,7 @@ class Declined(Stage):
             return draft
         shown = draft.question.shown
         declined = draft.moment.pool_members.declined(shown, draft.effect, draft.whole)
-        lapsed = View.of(shown).unused(draft.plan) if shown.claims else frozenset()
+        lapsed = ClaimView.of(shown).unused(draft.plan) if shown.claims else frozenset()
         return replace(draft, declined=declined, lapsed=lapsed)
 
 

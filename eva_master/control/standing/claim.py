@@ -7,7 +7,7 @@ from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
 from eva_master.control.standing.queue import Queue, Shape
-from eva_master.control.standing.rooms import Room
+from eva_master.control.standing.rooms import MemberRoom
 from eva_master.model.ids import InstanceId, JobId
 from eva_master.model.planning.standing import Line
 
@@ -20,7 +20,7 @@ ClaimKey = tuple[int, tuple[str, ...], tuple[InstanceId | int, ...]]
 """Rank, pools and members of a claim; equal for lines of successive plans that are one claim."""
 
 
-class Claim:
+class LineClaim:
     """One line of a plan.
 
     Jobs are indexed by the shapes of their waiting tasks. One that turns out to have none, or is
@@ -68,7 +68,7 @@ class Claim:
         """The key of the claim among the claims of a plan."""
         return self.line.rank, self.line.pools, self.line.only
 
-    def could_use(self, room: Room, shape: Shape) -> bool:
+    def could_use(self, room: MemberRoom, shape: Shape) -> bool:
         """Whether a task could be given room that is free on a member that it claims."""
         return room.pool in self.line.pools and room.fits(dict(shape))
 

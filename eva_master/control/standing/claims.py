@@ -12,7 +12,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush, heapreplace, merge
 from operator import attrgetter
 
-from eva_master.control.standing.claim import Claim, ClaimKey, Order
+from eva_master.control.standing.claim import ClaimKey, LineClaim, Order
 from eva_master.model.ids import InstanceId, JobId
 
 _by_order = attrgetter("order")
@@ -28,11 +28,11 @@ class Claims:
         open: The claims that extend to all members of their pools.
     """
 
-    def __init__(self, claims: Sequence[Claim] = ()) -> None:
+    def __init__(self, claims: Sequence[LineClaim] = ()) -> None:
         self._all = tuple(claims)
         self.open = tuple(claim for claim in claims if not claim.only)
-        self._of: dict[JobId, list[Claim]] = {}
-        self._limited_to: dict[InstanceId, list[Claim]] = {}
+        self._of: dict[JobId, list[LineClaim]] = {}
+        self._limited_to: dict[InstanceId, list[LineClaim]] = {}
         for claim in claims:
             for job in claim.jobs:
                 self._of.setdefault(job, []).append(claim)
@@ -46,24 +46,24 @@ class Claims:
         ]
         heapify(self._turns)
 
-    def __iter__(self) -> Iterator[Claim]:
+    def __iter__(self) -> Iterator[LineClaim]:
         return iter(self._all)
 
     def __bool__(self) -> bool:
         return bool(self._all)
 
-    def of(self, job: JobId) -> Sequence[Claim]:
+    def of(self, job: JobId) -> Sequence[LineClaim]:
         """The claims in which a job stands."""
         return self._of.get(job, ())
 
-    def join(self, job: JobId, claim: Claim) -> None:
+    def join(self, job: JobId, claim: LineClaim) -> None:
         """Add a job to a claim."""
         claim.join(job)
         those = self._of.setdefault(job, [])
         if claim not in those:
             those.append(claim)
 
-    def on(self, instance: InstanceId) -> Iterable[Claim]:
+    def on(self, instance: InstanceId) -> Iterable[LineClaim]:
         """The claims that could get room on a member, if the member is in one of their pools."""
         return (*self.open, *self._limited_to.get(instance, ()))
 
@@ -107,19 +107,19 @@ class Claims:
         for claim in self._limited_to.get(instance, ()):
             self._wake(claim, (instance,))
 
-    def wake(self, claim: Claim) -> None:
+    def wake(self, claim: LineClaim) -> None:
         """Jobs of a limited claim have changed."""
         self._wake(claim, claim.only)
 
-    def members(self, claim: Claim) -> Iterable[InstanceId]:
+    def members(self, claim: LineClaim) -> Iterable[InstanceId]:
         """The members that a limited claim is to look at."""
         return self._awake.get(claim.number, ())
 
-    def sleep(self, claim: Claim) -> None:
+    def sleep(self, claim: LineClaim) -> None:
         """Note that no job of a limited claim finds room on the claim's members."""
         self._awake.pop(claim.number, None)
 
-    def in_turn(self, first: Container[ClaimKey] = ()) -> Iterator[Claim]:
+    def in_turn(self, first: Container[ClaimKey] = ()) -> Iterator[LineClaim]:
         """The claims that may find room, in the order in which they are offered it.
 
         A limited claim is offered room again unless `sleep` is called for it.
@@ -130,19 +130,19 @@ class Claims:
         early = sorted(self._those(first), key=_by_order)
         yield from early
         passed = {claim.number for claim in early}
-        later: Iterable[Claim] = sorted(self.open, key=_by_order)
+        later: Iterable[LineClaim] = sorted(self.open, key=_by_order)
         if self._awake:
             later = merge(later, self._limited(), key=_by_order)
         for claim in later:
             if claim.number not in passed:
                 yield claim
 
-    def _those(self, keys: Container[ClaimKey]) -> Iterator[Claim]:
+    def _those(self, keys: Container[ClaimKey]) -> Iterator[LineClaim]:
         if keys:
             awake = (self._all[number] for number in tuple(self._awake))
             yield from (claim for claim in (*self.open, *awake) if claim.key in keys)
 
-    def _limited(self) -> Iterator[Claim]:
+    def _limited(self) -> Iterator[LineClaim]:
         """The limited claims that are awake, in order."""
         turns = self._turns
         while turns:
@@ -155,7 +155,7 @@ class Claims:
             else:
                 yield claim
 
-    def _wake(self, claim: Claim, members: Iterable[InstanceId]) -> None:
+    def _wake(self, claim: LineClaim, members: Iterable[InstanceId]) -> None:
         to_see = self._awake.get(claim.number)
         if to_see is None:
             to_see = self._awake[claim.number] = {}

@@ -20,7 +20,7 @@ Needs = Mapping[Family, Resources]
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class BoundMember:
     """An instance that counts for the bound.
 
     Attributes:
@@ -59,7 +59,7 @@ class Bound:
     wait_ms: int
 
 
-def bound(members: Iterable[Member], ahead: Sequence[Ahead]) -> Bound | None:
+def bound(members: Iterable[BoundMember], ahead: Sequence[Ahead]) -> Bound | None:
     """The lowest bound for a task over subsets of the members.
 
     Any subset of the members gives a valid bound, so members with long tasks are left out where

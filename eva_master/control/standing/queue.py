@@ -40,7 +40,7 @@ class Queue:
         self._resting: set[int] = set()
         """Waiting tasks that may not start yet."""
         by_shape = _by_shape(tasks, range(len(tasks)) if indices is None else indices)
-        self._alike = {shape: _Alike(indices) for shape, indices in by_shape.items()}
+        self._alike = {shape: _AlikeTasks(indices) for shape, indices in by_shape.items()}
         self.shapes: tuple[Shape, ...] = tuple(self._alike)
 
     @property
@@ -85,7 +85,7 @@ class Queue:
         return free and self._tasks[index].demand == shape
 
 
-class _Alike:
+class _AlikeTasks:
     """Tasks of one shape: a cursor before which none waits but those that came back."""
 
     __slots__ = ("_at", "_back", "_indices")

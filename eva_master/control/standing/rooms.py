@@ -11,7 +11,7 @@ from eva_master.model.resources import Resources
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class MemberRoom:
     """Free room on a member of a pool."""
 
     pool: str
@@ -28,22 +28,22 @@ _Size = tuple[int, int, int, Family]
 """Free resources and family: rooms of one pool with equal sizes are alike."""
 
 
-class Rooms:
+class MemberGroups:
     """Members grouped by free room; members that are alike are looked at once."""
 
     def __init__(self) -> None:
-        self._of: dict[InstanceId, tuple[Room, _Size]] = {}
+        self._of: dict[InstanceId, tuple[MemberRoom, _Size]] = {}
         self._alike: dict[str, dict[_Size, dict[InstanceId, None]]] = {}
 
     def __contains__(self, instance: InstanceId) -> bool:
         return instance in self._of
 
-    def get(self, instance: InstanceId) -> Room | None:
+    def get(self, instance: InstanceId) -> MemberRoom | None:
         """Free room on a member; `None` if the member takes no task."""
         entry = self._of.get(instance)
         return None if entry is None else entry[0]
 
-    def put(self, instance: InstanceId, room: Room) -> None:
+    def put(self, instance: InstanceId, room: MemberRoom) -> None:
         """Add a member, or say what is free on it now."""
         before, size = self._of.get(instance), _size(room)
         if before is not None:
@@ -112,6 +112,6 @@ def _has_room(size: _Size, needs: Mapping[Family, Resources]) -> bool:
     )
 
 
-def _size(room: Room) -> _Size:
+def _size(room: MemberRoom) -> _Size:
     free = room.free
     return free.gpus, free.milli_cpus, free.memory_mib, room.family

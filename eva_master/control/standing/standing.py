@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from eva_master.control.standing.claim import Claim, ClaimKey
+from eva_master.control.standing.claim import ClaimKey, LineClaim
 from eva_master.control.standing.claims import Claims
 from eva_master.control.standing.queue import Queue, Shape
-from eva_master.control.standing.rooms import Room, Rooms
+from eva_master.control.standing.rooms import MemberGroups, MemberRoom
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.planning.standing import Line, Newcomers, Pool
 from eva_master.model.records import Job, TaskRun
@@ -55,8 +55,8 @@ class Standing:
         self._due: dict[ClaimKey, Millis] = {}
         """Times at which the heads of claims that others have passed get the first offer of room.
         """
-        self._rooms = Rooms()
-        self._news = Rooms()
+        self._rooms = MemberGroups()
+        self._news = MemberGroups()
         """Members on which a waiting head may fit; unless `_all_new`, no head fits any other
         member.
         """
@@ -98,7 +98,7 @@ class Standing:
         # The queues of jobs that stood in a line before are still valid.
         self._queues = {job: self._queues.get(job) or queue_of(job) for job in names}
         self._claims = Claims(
-            [Claim(number, line, self._queues) for number, line in enumerate(lines)]
+            [LineClaim(number, line, self._queues) for number, line in enumerate(lines)]
         )
         stated = {claim.key for claim in self._claims} if self._due else ()
         self._due = {key: at for key, at in self._due.items() if key in stated}
@@ -208,7 +208,7 @@ class Standing:
 
     def next(
         self,
-        room_of: Callable[[InstanceId], Room | None],
+        room_of: Callable[[InstanceId], MemberRoom | None],
         admitted: Callable[[JobId], bool],
         now: Millis,
     ) -> Head | None:
@@ -242,7 +242,7 @@ class Standing:
         self._all_new = False
         return None
 
-    def _find(self, claim: Claim, shape: Shape) -> InstanceId | None:
+    def _find(self, claim: LineClaim, shape: Shape) -> InstanceId | None:
         """A member that may be new to a claim, with room for a task."""
         pools = claim.line.pools
         if claim.line.only:
@@ -250,7 +250,7 @@ class Standing:
         return (self._rooms if self._all_new else self._news).find(pools, shape)
 
     def _pass_over(
-        self, winner: Claim, at: InstanceId, admitted: Callable[[JobId], bool], now: Millis
+        self, winner: LineClaim, at: InstanceId, admitted: Callable[[JobId], bool], now: Millis
     ) -> None:
         """A claim takes room: remember whose heads could have had it that come after it."""
         if self._due:
@@ -265,7 +265,7 @@ class Standing:
             if any(claim.could_use(room, shape) for _, shape in heads):
                 self._due[claim.key] = Millis(now + patience_ms)
 
-    def _look(self, room_of: Callable[[InstanceId], Room | None]) -> None:
+    def _look(self, room_of: Callable[[InstanceId], MemberRoom | None]) -> None:
         """See what is free on instances that have changed."""
         for instance in self._instances:
             room = room_of(instance)

@@ -17,7 +17,7 @@ _REMEMBERED = 16_384
 """Derived records that are kept at most."""
 
 
-class Told(Protocol):
+class WaitReasons(Protocol):
     """The common reasons for which tasks of one job wait."""
 
     def why(self, task: TaskSpec) -> str:
@@ -43,7 +43,7 @@ class Runs(Mapping[RunId, TaskRun]):
         self,
         jobs: Mapping[JobId, Job],
         touched: Mapping[RunId, TaskRun],
-        told: Mapping[JobId, Told],
+        told: Mapping[JobId, WaitReasons],
     ) -> None:
         self._jobs = jobs
         self._told = told

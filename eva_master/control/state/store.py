@@ -18,7 +18,7 @@ from eva_master.control.state.derived.dags import Dags
 from eva_master.control.state.derived.figures import Figures
 from eva_master.control.state.derived.gang_places import GangPlaces
 from eva_master.control.state.derived.unplaced import Unplaced
-from eva_master.control.state.derived.worth import Worth
+from eva_master.control.state.derived.worth import Valuations
 from eva_master.control.state.finished import FinishedTasks
 from eva_master.control.state.job_tasks import JobTasks, TasksOfJobs
 from eva_master.control.state.parts.over import Over
@@ -109,7 +109,7 @@ class State:
         self._coming: defaultdict[InstanceId, dict[RunId, None]] = defaultdict(dict)
         self._moving: dict[RunId, None] = {}
         self.unplaced = Unplaced()
-        self._worth = Worth(lambda: JobValuation(self.catalog), figures.rates)
+        self._worth = Valuations(lambda: JobValuation(self.catalog), figures.rates)
         self.valuation, self.reservations_of = self._worth.valuation, self._worth.of
         self._commands, self.names = dict[_Owned, JobId](), ActiveNames()
         self.trouble, self.wall = CloudTrouble(None), AS_LOOP
@@ -221,7 +221,7 @@ class State:
         self._tally.run(old, run)
         if run.job in self.active and (run.took_ms or run.state in TERMINAL_RUN):
             self.finished_tasks.follow(old, run, self.jobs[run.job])
-            self.dags.told(job)
+            self.dags.note_finished(job)
         if self._unpublished is not None:
             self._unpublished.runs[run.id] = None
         task = job.spec.tasks[run.index]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from eva_master.learning.bounds import bounded
-from eva_master.learning.estimate import Estimate, taken
+from eva_master.learning.estimate import MeasuredEstimate, taken
 from eva_master.model.arithmetic.fixed_point import log_ppm
 from eva_master.model.ids import MILLION, Family, Millis, Workload
 from eva_master.model.planning.elastic import Scaling
@@ -75,7 +75,7 @@ class ScalingTable:
         known: The rates that policies use, rounded.
     """
 
-    rates: Mapping[Key, Estimate] = field(default_factory=dict)
+    rates: Mapping[Key, MeasuredEstimate] = field(default_factory=dict)
     known: Mapping[Key, int] = field(default_factory=dict)
 
     def points(self, workload: Workload, family: Family, *, apart: bool) -> Points:
@@ -113,7 +113,7 @@ class ScalingTable:
             rates, {entry: used_rates[entry] for entry in sorted(used_rates) if entry in rates}
         )
 
-    def restricted(self, rates: Mapping[Key, Estimate]) -> ScalingTable:
+    def restricted(self, rates: Mapping[Key, MeasuredEstimate]) -> ScalingTable:
         """The table with some of its entries alone."""
         return ScalingTable(rates, {key: rate for key, rate in self.known.items() if key in rates})
 
@@ -133,13 +133,13 @@ class ScalingTable:
         """
         if not isinstance(data, list):
             raise ValueError("a table of gangs' speeds is a list")
-        rates: dict[Key, Estimate] = {}
+        rates: dict[Key, MeasuredEstimate] = {}
         used: dict[Key, int] = {}
         for row in data:
             match row:
                 case [str(workload), str(family), int(members), bool(apart), list(it), int(told)]:
                     key = Workload(workload), Family(family), members, apart
-                    rates[key], used[key] = Estimate.from_json(it), max(1, told)
+                    rates[key], used[key] = MeasuredEstimate.from_json(it), max(1, told)
                 case _:
                     raise ValueError(f"not an entry of gangs' speeds: {row!r}")
         return ScalingTable(rates, used)

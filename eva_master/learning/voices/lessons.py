@@ -10,8 +10,8 @@ from itertools import takewhile
 from eva_master.learning.attribution import attribute
 from eva_master.learning.bounds import ENTRIES_KEPT, without_oldest
 from eva_master.learning.colocation import Key, forget, key, observe, recorded
-from eva_master.learning.delays import Delays
-from eva_master.learning.estimate import Estimate, taken
+from eva_master.learning.delays import DelayTable
+from eva_master.learning.estimate import MeasuredEstimate, taken
 from eva_master.learning.speeds.scaling import ScalingTable
 from eva_master.learning.standalone import StandaloneTable
 from eva_master.learning.voices.names import split
@@ -38,10 +38,10 @@ class Lessons:
     """
 
     throughput: ThroughputTable = field(default_factory=ThroughputTable)
-    evidence: Mapping[Key, Estimate] = field(default_factory=dict)
+    evidence: Mapping[Key, MeasuredEstimate] = field(default_factory=dict)
     standalone: StandaloneTable = field(default_factory=StandaloneTable)
     scaling: ScalingTable = field(default_factory=ScalingTable)
-    delays: Delays = field(default_factory=Delays)
+    delays: DelayTable = field(default_factory=DelayTable)
 
     @property
     def size(self) -> int:
@@ -69,7 +69,7 @@ class Lessons:
         if before is None or len(members) == 1:
             after = taken(before, value, at)
         else:
-            after = Estimate(value, at, before.samples + 1)
+            after = MeasuredEstimate(value, at, before.samples + 1)
         before_ppm = recorded(self.throughput, entry)
         news = before_ppm is None or abs(before_ppm - after.value) >= _NOISE_PPM
         table = observe(self.throughput, entry, after.value) if news else self.throughput
@@ -128,8 +128,8 @@ class Lessons:
         }
         return {name: written for name, written in tables.items() if written}
 
-    def _evidence(self, entry: Key, ppm: int) -> Estimate:
-        return self.evidence.get(entry) or Estimate(ppm, Millis(0))
+    def _evidence(self, entry: Key, ppm: int) -> MeasuredEstimate:
+        return self.evidence.get(entry) or MeasuredEstimate(ppm, Millis(0))
 
     @staticmethod
     def from_json(data: Json) -> Lessons:
@@ -146,7 +146,7 @@ class Lessons:
             evidence=evidence,
             standalone=StandaloneTable.from_json(data.get("standalone", [])),
             scaling=ScalingTable.from_json(data.get("scaling", [])),
-            delays=Delays.from_json(data.get("delays", [])),
+            delays=DelayTable.from_json(data.get("delays", [])),
         )
 
 
@@ -154,7 +154,7 @@ NOTHING = Lessons()
 """Nothing was learned yet."""
 
 
-def _of_largest_group(evidence: Mapping[Key, Estimate]) -> Collection[Key] | None:
+def _of_largest_group(evidence: Mapping[Key, MeasuredEstimate]) -> Collection[Key] | None:
     """The largest group of entries that have neighbours of the same voices.
 
     So a neighbour that comes with new names again and again costs what is known of its own company
@@ -176,16 +176,16 @@ def _strangers(entry: Key) -> tuple[str, ...]:
     return tuple(sorted({voice for _, voice in map(split, entry[1]) if voice is not None}))
 
 
-def _colocation(data: Json) -> tuple[dict[Key, int], dict[Key, Estimate]]:
+def _colocation(data: Json) -> tuple[dict[Key, int], dict[Key, MeasuredEstimate]]:
     if not isinstance(data, list):
         raise ValueError("learned co-location is a list")
     observed: dict[Key, int] = {}
-    evidence: dict[Key, Estimate] = {}
+    evidence: dict[Key, MeasuredEstimate] = {}
     for row in data:
         match row:
             case [str(workload), list(others), int(ppm), list(estimate)]:
                 entry = key(Workload(workload), (Workload(str(other)) for other in others))
-                observed[entry], evidence[entry] = ppm, Estimate.from_json(estimate)
+                observed[entry], evidence[entry] = ppm, MeasuredEstimate.from_json(estimate)
             case _:
                 raise ValueError(f"not an entry of learned co-location: {row!r}")
     by_age = sorted(evidence.items(), key=lambda item: (item[1].at_ms, item[0]))

@@ -135,9 +135,9 @@ def _of_one(voice: Voice, standalone: StandaloneRates, throughput: ThroughputTab
 
 def _changed(
     before: _Known, known: _Known, parts: Mapping[Workload, _Part]
-) -> dict[Workload, _Told]:
+) -> dict[Workload, _Lessons]:
     """Lessons about the workloads of which a voice has other rows than before."""
-    changed: dict[Workload, _Told] = {}
+    changed: dict[Workload, _Lessons] = {}
     for voice in {**before, **known}:
         old, new = before.get(voice, _NOTHING), known.get(voice, _NOTHING)
         rates = _different(old[0].measured, new[0].measured)
@@ -145,7 +145,7 @@ def _changed(
         for name in {*rates, *company}:
             if name not in changed:
                 part = parts.get(name)
-                changed[name] = _Told(name) if part is None else part.told.copy()
+                changed[name] = _Lessons(name) if part is None else part.told.copy()
             changed[name].tell(voice, *new)
     return {name: changed[name] for name in sorted(changed)}
 
@@ -257,7 +257,7 @@ def delay_of_others(voices: Mapping[Voice, Lessons], kind: Delay, workload: Work
     return None if pooled is None else pooled.delays.measured(kind, workload)
 
 
-class _Told:
+class _Lessons:
     """Lessons of the voices about one workload.
 
     Args:
@@ -288,9 +288,9 @@ class _Told:
         )
         self.common = bool(self.rates_heard or self.company_heard)
 
-    def copy(self) -> _Told:
+    def copy(self) -> _Lessons:
         """A copy of these lessons, to which more may be added."""
-        other = _Told(self.name)
+        other = _Lessons(self.name)
         other.alone, other.company = dict(self.alone), dict(self.company)
         return other
 
@@ -398,7 +398,7 @@ class _Part:
             neighbours with a label of their own, by the common figures of these.
     """
 
-    told: _Told
+    told: _Lessons
     labels: Mapping[Voice, Workload]
     strangers: Workload | None
     rates: tuple[tuple[tuple[Workload, Family], int], ...] = ()
@@ -440,7 +440,7 @@ class _Part:
                     yield (label, (other,)), ppm
 
 
-def _labelled(told: _Told) -> _Part:
+def _labelled(told: _Lessons) -> _Part:
     """Name a workload of all voices; no labels if none tells of it."""
     told.settle()
     name, voices = told.name, told.voices

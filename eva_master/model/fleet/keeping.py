@@ -8,7 +8,7 @@ from eva_master.model.ids import JobId, Millis
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeepReason:
     """Why an empty instance stays.
 
     Attributes:

@@ -184,9 +184,9 @@ class ShortJobs:
         """Remarks for a user whose job file may not say what was meant."""
         if spec.latency is not Latency.SHORT or (spec.duration_ms or 0) < self.below_ms:
             return ()
-        return (self.told(spec.latency, spec.duration_ms),)
+        return (self.explain(spec.latency, spec.duration_ms),)
 
-    def told(self, latency: Latency, task_ms: int | None) -> str:
+    def explain(self, latency: Latency, task_ms: int | None) -> str:
         """Whether a job is short, and why, in words."""
         what = "short" if self.has(latency, task_ms) else "long"
         reason = "it is not known how long its tasks take"

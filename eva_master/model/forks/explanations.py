@@ -7,7 +7,7 @@ from collections.abc import Callable
 from eva_master.model.forks.merging import Merging
 
 
-def told(
+def explain_forks(
     forks: int, total: int | None, now: Merging | None, name: Callable[[int], str]
 ) -> tuple[str, ...]:
     """Progress and problems of the forks of a job, in lines; none if it has no forks.

@@ -55,7 +55,7 @@ class MergeRule:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class AssignedSteps:
     """Steps assigned to one fork in an epoch.
 
     Attributes:
@@ -69,7 +69,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class GivenWeights:
     """The weights that one fork has given to an epoch.
 
     Attributes:
@@ -115,8 +115,8 @@ class Merging:
     merged: int = 0
     steps: int = 0
     since_ms: Millis = Millis(0)
-    shares: tuple[Share, ...] = ()
-    parts: tuple[Part, ...] = ()
+    shares: tuple[AssignedSteps, ...] = ()
+    parts: tuple[GivenWeights, ...] = ()
     leader: int | None = None
     leader_attempt: int = 0
     told_to_give: bool = False
@@ -157,11 +157,11 @@ class Merging:
         # A run that began anew counts from its start.
         return min(total, self.steps + (own if own < base else own - base))
 
-    def share_of(self, fork: int) -> Share | None:
+    def share_of(self, fork: int) -> AssignedSteps | None:
         """The share of a fork; `None` if it does not train in this epoch, or has given its part."""
         return next((share for share in self.shares if share.fork == fork), None)
 
-    def part_of(self, fork: int) -> Part | None:
+    def part_of(self, fork: int) -> GivenWeights | None:
         """The part that a fork has given in this epoch; `None` if it has given none."""
         return next((part for part in self.parts if part.fork == fork), None)
 
@@ -194,14 +194,14 @@ class MergeRound:
     average: bool = False
     give: bool = False
     finished: bool = False
-    parts: tuple[Part, ...] = ()
+    parts: tuple[GivenWeights, ...] = ()
     whole: bool = False
     best: bool = False
     merge: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class PartFate:
     """The fate of one part in a merge.
 
     Attributes:

@@ -39,6 +39,6 @@ class Claim:
     preemption: Preemption = Preemption.NEVER
 
     @property
-    def told(self) -> str:
+    def refusal(self) -> str:
         """Reason given to task runs that may not use the room."""
         return f"room is kept for {self.job}, which {self.why}"

@@ -9,7 +9,7 @@ from eva_master.model.catalog import Offering
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.planning.reasons import Reasons
 from eva_master.model.planning.standing import Line, Pool
-from eva_master.model.planning.tenancy import Terms, Transfer
+from eva_master.model.planning.tenancy import LoanTerms, Transfer
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
@@ -158,7 +158,7 @@ class Loans:
         transfers: Payments from tenant to tenant that are due now, once.
     """
 
-    terms: tuple[Terms, ...] = ()
+    terms: tuple[LoanTerms, ...] = ()
     transfers: tuple[Transfer, ...] = ()
 
 

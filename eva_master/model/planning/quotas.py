@@ -172,6 +172,6 @@ def _sums(quotas: Iterable[Quota]) -> dict[Family, int]:
     return sums
 
 
-def told(gpus: int, family: Family) -> str:
+def gpus_in_words(gpus: int, family: Family) -> str:
     """A number of GPUs, in words."""
     return f"{gpus:,} GPUs" if family == ANY_FAMILY else f"{gpus:,} {family}"

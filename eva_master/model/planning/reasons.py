@@ -164,7 +164,7 @@ class Reasons:
     exchanges: tuple[Exchange, ...] = ()
     weighing: Weighing | None = None
 
-    def and_those(self, other: Reasons, keys: Mapping[int, int]) -> Reasons:
+    def merged_with(self, other: Reasons, keys: Mapping[int, int]) -> Reasons:
         """Merge these reasons with those of a plan for another part of the cluster.
 
         Args:

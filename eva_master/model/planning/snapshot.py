@@ -222,7 +222,7 @@ class Lendable:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class BackPolicyRoom:
     """The part of the policy behind, as seen by the policy in front of it.
 
     Attributes:
@@ -235,7 +235,7 @@ class Beside:
     waiting_ms: Millis | None = None
 
 
-NOBODY = Beside()
+NO_BACK_POLICY = BackPolicyRoom()
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +294,7 @@ class Snapshot:
     standalone: StandaloneRates = StandaloneRates()
     profile: bool = False
     draining: tuple[InstanceView, ...] = ()
-    beside: Beside = NOBODY
+    beside: BackPolicyRoom = NO_BACK_POLICY
     joined: frozenset[JobId] = frozenset()
     leeway: Leeway = UNLIMITED
     tenants: tuple[TenantView, ...] = ()

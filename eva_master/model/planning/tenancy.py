@@ -18,7 +18,7 @@ Quota = tuple[tuple[Family, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class TenantBenefit:
     """Benefit of a tenant from the cluster so far; cumulative.
 
     Attributes:
@@ -36,7 +36,7 @@ class Standing:
     given: int = 0
 
 
-NOTHING_YET = Standing()
+NOTHING_YET = TenantBenefit()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +53,12 @@ class TenantView:
 
     name: str
     quota: Quota = ()
-    standing: Standing = NOTHING_YET
+    standing: TenantBenefit = NOTHING_YET
     ended: tuple[EndedJob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class LoanTerms:
     """Terms on which a job uses the room of other tenants, until the next plan.
 
     The job owes for the time in which its tasks hold room. The amount that it owes is the amount

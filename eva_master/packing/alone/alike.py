@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eva_master.model.job import TaskSpec
-from eva_master.packing.alone.room import Caps, Seat, Stock, each
+from eva_master.packing.alone.room import Caps, InstanceSeat, Stock, each
 
 _STEPS = 20_000
 """A search is broken off after so many steps."""
@@ -47,7 +47,7 @@ def together(task: TaskSpec, wanted: int, stocks: Sequence[Stock], caps: Caps) -
     idle = [(index, room, idle_count, 0) for index, room, idle_count, _, _ in rows if idle_count]
     kept = _filled(idle, wanted)
     launched = [(i, room, wanted if most is None else most, p) for i, room, _, most, p in rows]
-    search = _Search(wanted, idle, [launch for launch in launched if launch[2] > 0], caps)
+    search = _LaunchSearch(wanted, idle, [launch for launch in launched if launch[2] > 0], caps)
     return max(kept, search.best(), key=lambda it: (it.tasks, it.proven))
 
 
@@ -70,7 +70,7 @@ def _filled(rows: Sequence[_Row], wanted: int, places: int | None = None) -> Tog
     return Together(min(tasks, wanted), tuple(used))
 
 
-class _Search:
+class _LaunchSearch:
     """Instances that are launched, within limits, beside those that are idle."""
 
     def __init__(self, wanted: int, idle: Sequence[_Row], rows: Sequence[_Row], caps: Caps) -> None:
@@ -144,12 +144,16 @@ def _summed(
     return tuple(sorted(total.items()))
 
 
-def seats(found: Together, task: TaskSpec, stocks: Sequence[Stock], caps: Caps) -> list[Seat]:
+def seats(
+    found: Together, task: TaskSpec, stocks: Sequence[Stock], caps: Caps
+) -> list[InstanceSeat]:
     """A place for each of the tasks that run together."""
-    given: list[Seat] = []
+    given: list[InstanceSeat] = []
     for index, count in found.used:
         room = each(stocks[index], task, apart=caps.apart)
         for number in range(count):
             wanted = found.tasks - len(given)
-            given.extend([Seat(index, number)] * (wanted if room is None else min(room, wanted)))
+            given.extend(
+                [InstanceSeat(index, number)] * (wanted if room is None else min(room, wanted))
+            )
     return given

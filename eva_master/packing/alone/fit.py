@@ -13,11 +13,11 @@ from eva_master.model.job import TaskSpec
 from eva_master.packing.alone.alike import seats, together
 from eva_master.packing.alone.room import (
     NO_CAPS,
-    Account,
     Caps,
+    InstanceSeat,
     Opened,
-    Seat,
     Stock,
+    UnitSums,
     alike,
     kinds_of,
     size_of,
@@ -40,7 +40,7 @@ class Fit:
         proven: Whether that is certain; else the search was broken off.
     """
 
-    seats: tuple[Seat, ...] | None
+    seats: tuple[InstanceSeat, ...] | None
     proven: bool = True
 
 
@@ -57,7 +57,7 @@ def fit(tasks: Sequence[TaskSpec], stocks: Sequence[Stock], caps: Caps = NO_CAPS
         return Fit(None, counted.proven)
     if len(tasks) <= _MOST_TASKS:
         cheap = sorted(range(len(stocks)), key=lambda it: _by_price(stocks[it]))
-        result = _Search(tasks, stocks, caps, cheap, _STEPS_BY_PRICE).outcome()
+        result = _FitSearch(tasks, stocks, caps, cheap, _STEPS_BY_PRICE).outcome()
         if result.seats is not None or result.proven:
             return result
     if counted is not None:
@@ -67,14 +67,14 @@ def fit(tasks: Sequence[TaskSpec], stocks: Sequence[Stock], caps: Caps = NO_CAPS
     if len(tasks) > _MOST_TASKS:
         return Fit(None, proven=False)
     large = sorted(range(len(stocks)), key=lambda it: _by_size(stocks[it]))
-    return _Search(tasks, stocks, caps, large, _STEPS).outcome()
+    return _FitSearch(tasks, stocks, caps, large, _STEPS).outcome()
 
 
 def allowed(
-    given: Sequence[Seat], tasks: Sequence[TaskSpec], stocks: Sequence[Stock], caps: Caps
+    given: Sequence[InstanceSeat], tasks: Sequence[TaskSpec], stocks: Sequence[Stock], caps: Caps
 ) -> bool:
     """Whether places are within all limits."""
-    opened, account = dict[Seat, Opened](), Account()
+    opened, account = dict[InstanceSeat, Opened](), UnitSums()
     for index, (seat, task) in enumerate(zip(given, tasks, strict=True)):
         stock = stocks[seat.stock]
         if seat not in opened:
@@ -90,18 +90,18 @@ def allowed(
     return not dear and within(caps, account, len(opened))
 
 
-def _open(stock: Stock, seat: Seat, kind: int = 0) -> Opened:
+def _open(stock: Stock, seat: InstanceSeat, kind: int = 0) -> Opened:
     launched = seat.number >= stock.idle
     return Opened(seat, stock.offering, launched, stock.capacity, kind=kind)
 
 
-def _count(account: Account, opened: Opened, times: int) -> None:
+def _count(account: UnitSums, opened: Opened, times: int) -> None:
     if opened.launched:
         account.launched += times
         account.price += times * opened.offering.price
 
 
-class _Search:
+class _FitSearch:
     """Puts one task after the other, the largest first, and goes back where one has no place.
 
     Tasks that are alike are put on instances in the order in which these were opened, so that no
@@ -127,7 +127,7 @@ class _Search:
             range(len(tasks)), key=lambda it: (size_of(tasks[it]), self._kinds[it]), reverse=True
         )
         self._opened: list[Opened] = []
-        self._account = Account()
+        self._account = UnitSums()
         self._places: list[int] = []
         """Of the tasks that have a place, in their sequence, the number of the instance."""
 
@@ -157,14 +157,14 @@ class _Search:
                 self._take()
         return Fit(None)
 
-    def _options(self) -> Iterator[int | Seat]:
+    def _options(self) -> Iterator[int | InstanceSeat]:
         """Options for the next task: an opened instance, by its number, or one more instance."""
         task = self._sequence[len(self._places)]
         first, kind = 0, self._kinds[task]
         if self._places and self._kinds[self._sequence[len(self._places) - 1]] == kind:
             first = self._places[-1]
         met = set[object]()
-        choices: list[int | Seat] = []
+        choices: list[int | InstanceSeat] = []
         for number, instance in enumerate(self._opened[first:], first):
             need = self._stocks[instance.seat.stock].need(self._tasks[task])
             state = instance.seat.stock, instance.launched, instance.free, instance.worth
@@ -184,18 +184,18 @@ class _Search:
             return 0
         return self._rank[last.seat.stock]
 
-    def _fresh(self, task: int) -> Iterator[Seat]:
+    def _fresh(self, task: int) -> Iterator[InstanceSeat]:
         """One more instance of each stock that holds a task."""
         for index in self._order:
             stock = self._stocks[index]
             number = sum(instance.seat.stock == index for instance in self._opened)
             available = stock.most is None or number < stock.idle + stock.most
             if available and stock.holds(self._tasks[task]):
-                yield Seat(index, number)
+                yield InstanceSeat(index, number)
 
-    def _put(self, where: int | Seat) -> None:
+    def _put(self, where: int | InstanceSeat) -> None:
         task = self._sequence[len(self._places)]
-        if isinstance(where, Seat):
+        if isinstance(where, InstanceSeat):
             self._opened.append(_open(self._stocks[where.stock], where, self._kinds[task]))
             _count(self._account, self._opened[-1], 1)
             where = len(self._opened) - 1
@@ -220,7 +220,7 @@ class _Search:
         if self._caps.worth is not None:
             opened.worth += times * self._caps.worth(task, opened.offering)
 
-    def _seats(self) -> tuple[Seat, ...]:
+    def _seats(self) -> tuple[InstanceSeat, ...]:
         given = dict(zip(self._sequence, self._places, strict=True))
         return tuple(self._opened[given[task]].seat for task in range(len(self._tasks)))
 

@@ -70,7 +70,7 @@ NO_CAPS = Caps()
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class InstanceSeat:
     """Instance that a task gets.
 
     Attributes:
@@ -96,7 +96,7 @@ class Opened:
         kind: The kind of task that it was opened for.
     """
 
-    seat: Seat
+    seat: InstanceSeat
     offering: Offering
     launched: bool
     free: Resources
@@ -111,7 +111,7 @@ class Opened:
 
 
 @dataclass(slots=True)
-class Account:
+class UnitSums:
     """Sums over the instances that a unit has so far.
 
     Attributes:
@@ -131,7 +131,7 @@ class Account:
             self.gpus[base] = self.gpus.get(base, 0) + times * need.gpus
 
 
-def within(caps: Caps, account: Account, places: int) -> bool:
+def within(caps: Caps, account: UnitSums, places: int) -> bool:
     """Whether a unit's account is within the limits that only get tighter.
 
     Args:

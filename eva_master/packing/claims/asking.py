@@ -5,7 +5,7 @@ from __future__ import annotations
 from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing import round_work
-from eva_master.packing.claims.views import Refused, View
+from eva_master.packing.claims.views import ClaimView, Refused
 from eva_master.packing.claims.walk import Way
 from eva_master.packing.policy_wrapper import PolicyWrapper
 from eva_master.ports import Planned, Policy
@@ -31,7 +31,7 @@ def ask(policy: Policy, snapshot: Snapshot, memory: PolicyMemory | None) -> Plan
     refused: Refused = frozenset()
     alone = -1
     for asked in range(1, _MOST_ASKED + 1):
-        view = View.of(snapshot, refused, alone)
+        view = ClaimView.of(snapshot, refused, alone)
         plan, memory_after = policy.plan(view.shown, memory)
         snapshot = round_work.after(plan, snapshot)
         step = view.missed(plan)

@@ -20,7 +20,7 @@ from eva_master.model.planning.claims import Claim
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.suspension import Preemption
-from eva_master.packing.claims.rooms import NEVER_MS, Unit, demands, endless
+from eva_master.packing.claims.rooms import NEVER_MS, ClaimUnit, demands, endless
 from eva_master.packing.claims.walk import Walk
 from eva_master.packing.precedence import precedence
 from eva_master.packing.valuation.reservation_price import Demand
@@ -145,13 +145,13 @@ class _Maker:
             why = f"has waited for more than {time}"
             self._add([unit], replace(claim, why=why, equals=True, complete_ms=complete_ms))
 
-    def _add(self, level: Sequence[Unit], claim: Claim) -> None:
+    def _add(self, level: Sequence[ClaimUnit], claim: Claim) -> None:
         self._left -= len(demands(level))
         if claim.job in self._rules.unused:
             claim = replace(claim, instances=(), slots=())
         self.walk.add(len(self.walk.steps), claim, level)
 
-    def _waits_ms(self, unit: Unit) -> int:
+    def _waits_ms(self, unit: ClaimUnit) -> int:
         """For how long all of a unit has been waiting."""
         now = self.walk.whole.now_ms
         return min(now - (now if run.since_ms is None else run.since_ms) for run in unit.runs)
@@ -180,7 +180,7 @@ def _patient(snapshot: Snapshot, rules: Rules) -> set[JobId]:
     return jobs
 
 
-def _waiting(walk: Walk, jobs: Sequence[JobView]) -> list[Unit]:
+def _waiting(walk: Walk, jobs: Sequence[JobView]) -> list[ClaimUnit]:
     """Task runs of jobs that wait for room, in order.
 
     Not among them is what would not fit into the empty cluster, for it waits for something else.
@@ -191,7 +191,7 @@ def _waiting(walk: Walk, jobs: Sequence[JobView]) -> list[Unit]:
     return [unit for unit in limited if rooms.possible(unit)]
 
 
-def _claim(walk: Walk, level: Sequence[Unit]) -> Claim:
+def _claim(walk: Walk, level: Sequence[ClaimUnit]) -> Claim:
     first, kept = level[0].job, walk.rooms.kept(level)
     return Claim(
         first.id,
@@ -202,10 +202,10 @@ def _claim(walk: Walk, level: Sequence[Unit]) -> Claim:
     )
 
 
-def _first(units: Sequence[Unit], most: int) -> list[Unit]:
+def _first(units: Sequence[ClaimUnit], most: int) -> list[ClaimUnit]:
     """First units, up to a number of distinct demands; the very first unit in any case."""
     counted: set[Demand] = set()
-    first: list[Unit] = []
+    first: list[ClaimUnit] = []
     for unit in units:
         new = {run.task.demand for run in unit.runs} - counted
         if not first or len(counted) + len(new) <= most:

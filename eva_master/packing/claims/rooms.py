@@ -16,7 +16,7 @@ from eva_master.model.planning.suspension import Preemption
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.packing.deadlines.sparing import would_be_late
 from eva_master.packing.precedence import precedence
-from eva_master.packing.preempting import Makeroom, Member, Room, Victim
+from eva_master.packing.preempting import Member, Room, Victim, VictimSearch
 from eva_master.packing.room import more_of, need_on, room_beside, room_left, with_lower_limits
 from eva_master.packing.valuation.job_valuation import JobValuation
 from eva_master.packing.valuation.migration_cost import stop_cost
@@ -26,7 +26,7 @@ NEVER_MS = 10**15
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class ClaimUnit:
     """Waiting task runs that are placed together."""
 
     job: JobView
@@ -34,7 +34,7 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class ClaimedRoom:
     """Room that is kept for a claim.
 
     Attributes:
@@ -57,7 +57,7 @@ class _Room:
     id: InstanceId | None = None
 
 
-class Rooms:
+class FreeRoom:
     """Free room of a snapshot: it is taken by first fit, live instances before new ones.
 
     Args:
@@ -99,7 +99,7 @@ class Rooms:
 
     # -- waiting task runs -----------------------------------------------------------------------
 
-    def waiting(self, job: JobView) -> list[Unit]:
+    def waiting(self, job: JobView) -> list[ClaimUnit]:
         """Task runs of a job that wait for a place, gangs together; none for an absent job."""
         view = self._jobs.get(job.id)
         runs = [
@@ -110,17 +110,17 @@ class Rooms:
         if not runs:
             return []
         if job.spec.kind is JobKind.GANG:
-            return [Unit(job, tuple(runs))]
-        return [Unit(job, (run,)) for run in runs]
+            return [ClaimUnit(job, tuple(runs))]
+        return [ClaimUnit(job, (run,)) for run in runs]
 
-    def claimants(self, claim: Claim) -> list[Unit]:
+    def claimants(self, claim: Claim) -> list[ClaimUnit]:
         """Task runs of a claim that wait still, in its order."""
         wanted = dict.fromkeys(claim.runs)
         jobs = dict.fromkeys(self._runs[run].job for run in wanted if run in self._runs)
         units = [unit for job in jobs for unit in self.waiting(self._jobs[job])]
         return [unit for unit in units if any(run.id in wanted for run in unit.runs)]
 
-    def rivals(self, claim: Claim, level: Sequence[Unit]) -> list[Unit]:
+    def rivals(self, claim: Claim, level: Sequence[ClaimUnit]) -> list[ClaimUnit]:
         """Waiting task runs that come after a claim, and could use what its own could."""
         wanted = frozenset(name for demand in demands(level) for name in self._hosts(demand))
         ours = {run.id for unit in level for run in unit.runs}
@@ -135,15 +135,15 @@ class Rooms:
             )
         ]
 
-    def hosting(self, unit: Unit) -> frozenset[OfferingId]:
+    def hosting(self, unit: ClaimUnit) -> frozenset[OfferingId]:
         """The offerings that can host a task of a unit."""
         return frozenset(name for demand in demands([unit]) for name in self._hosts(demand))
 
-    def buyable(self, unit: Unit) -> bool:
+    def buyable(self, unit: ClaimUnit) -> bool:
         """Whether all of a unit can be bought for, whatever others do."""
         return all(self._endless(run.task.demand) for run in unit.runs)
 
-    def possible(self, unit: Unit) -> bool:
+    def possible(self, unit: ClaimUnit) -> bool:
         """Whether there would be room if nobody else were there."""
         rooms: list[_Room] = []
         slots = dict(self._most)
@@ -151,9 +151,9 @@ class Rooms:
 
     # -- free room -------------------------------------------------------------------------------
 
-    def take(self, units: Iterable[Unit]) -> list[Unit]:
+    def take(self, units: Iterable[ClaimUnit]) -> list[ClaimUnit]:
         """Take room for as many of some units as there is now, in order; says for which."""
-        fitting: list[Unit] = []
+        fitting: list[ClaimUnit] = []
         full: set[Demand] = set()
         for unit in units:
             demand = unit.runs[0].task.demand
@@ -170,7 +170,9 @@ class Rooms:
                 fitting.append(unit)
         return fitting
 
-    def fitting_on(self, units: Iterable[Unit], instances: Collection[InstanceId]) -> list[Unit]:
+    def fitting_on(
+        self, units: Iterable[ClaimUnit], instances: Collection[InstanceId]
+    ) -> list[ClaimUnit]:
         """Units for which there is free room on some live instances, one after the other."""
         rooms = [replace(room) for room in self._rooms if room.id in instances]
         return [unit for unit in units if all(self._put(run, rooms, {}) for run in unit.runs)]
@@ -204,8 +206,8 @@ class Rooms:
     # -- room that is made -----------------------------------------------------------------------
 
     def seated(
-        self, level: Sequence[Unit], steps: int, preemption: Preemption
-    ) -> tuple[list[tuple[Unit, tuple[Victim, ...]]], int]:
+        self, level: Sequence[ClaimUnit], steps: int, preemption: Preemption
+    ) -> tuple[list[tuple[ClaimUnit, tuple[Victim, ...]]], int]:
         """Units for which there is room once others yield, with these others; in order.
 
         Args:
@@ -226,7 +228,7 @@ class Rooms:
             for slot in range(min(number, most)):
                 sizes[name, slot] = self._offerings[name]
                 free[name, slot] = self._offerings[name].type.capacity
-        search = Makeroom(free, victims, steps)
+        search = VictimSearch(free, victims, steps)
         kinds: dict[Demand, Member] = {}
         seated = []
         yielding = {victim.job for victim in victims}
@@ -301,7 +303,7 @@ class Rooms:
 
     # -- room that becomes free ------------------------------------------------------------------
 
-    def kept(self, level: Sequence[Unit]) -> Kept:
+    def kept(self, level: Sequence[ClaimUnit]) -> ClaimedRoom:
         """The instances, and how many of each offering that may be bought, to keep for units.
 
         As it is known when tasks end, that many instances as are needed; else all that might be
@@ -327,7 +329,7 @@ class Rooms:
         kept = {name: low for name, (low, _) in free.items() if low <= certain}
         soonest = sorted(kept.values())
         after_ms = soonest[needed - 1] if 0 < needed <= len(soonest) else 0
-        return Kept(frozenset(kept), slots, after_ms)
+        return ClaimedRoom(frozenset(kept), slots, after_ms)
 
     def _drained(self, view: InstanceView, wanted: Demand) -> tuple[int, int] | None:
         """Time until there is room for a task run if no other comes, at least and at most.
@@ -349,7 +351,7 @@ class Rooms:
         return soonest, _freed(need, free, predicted)
 
 
-def demands(units: Iterable[Unit]) -> list[Demand]:
+def demands(units: Iterable[ClaimUnit]) -> list[Demand]:
     """Demands of the task runs of units, each once."""
     return list(dict.fromkeys(run.task.demand for unit in units for run in unit.runs))
 

@@ -19,7 +19,7 @@ from eva_master.packing.claims.hidden_members import hidden_members, with_hidden
 from eva_master.packing.claims.rooms import without
 from eva_master.packing.claims.walk import Step, Walk, Way
 from eva_master.packing.configuration.unplaced_reason import why_unplaced
-from eva_master.packing.preempting import Load, assigned
+from eva_master.packing.preempting import FutureLoad, assigned
 
 Refused = frozenset[tuple[int, Way]]
 _SHOWN = 3
@@ -27,7 +27,7 @@ _SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ClaimView:
     """Part of a snapshot with claims that a policy sees.
 
     Attributes:
@@ -43,7 +43,7 @@ class View:
     contended: bool
 
     @classmethod
-    def of(cls, snapshot: Snapshot, refused: Refused = frozenset(), alone: int = -1) -> View:
+    def of(cls, snapshot: Snapshot, refused: Refused = frozenset(), alone: int = -1) -> ClaimView:
         """Make the view of a snapshot.
 
         Args:
@@ -98,7 +98,7 @@ class View:
         if not walk.hidden and not walk.rivals and not walk.victims and not walk.instances:
             return plan
         entries = [
-            replace(entry, reason=walk.rivals[entry.run].told)
+            replace(entry, reason=walk.rivals[entry.run].refusal)
             if isinstance(entry, Hold) and entry.run in walk.rivals
             else entry
             for entry in plan.entries
@@ -121,7 +121,7 @@ class View:
         demands = {run.id: run.task.demand for run in self.whole.runs}
         for run, claim in self.walk.hidden.items():
             if run not in claim.runs:
-                yield Hold(run, claim.told)
+                yield Hold(run, claim.refusal)
                 continue
             why = why_unplaced(demands[run], self.whole.catalog, self.whole.now_ms)
             names = claim.instances
@@ -141,7 +141,7 @@ class View:
             kept = (claim for claim in self.whole.claims if mates.intersection(claim.instances))
             first = next(kept, None)
             if first is not None:
-                why = f"another task of its gang is where {first.told}"
+                why = f"another task of its gang is where {first.refusal}"
                 yield from (Hold(run, why) for run in job.runs if run in bound)
 
     def _suspends(self, plan: Plan) -> Iterator[Suspend]:
@@ -150,7 +150,7 @@ class View:
         if not victims or self.walk.steps[-1].placed.isdisjoint(assigned(plan)):
             return
         whole = with_sizes(self.whole, {entry.job: entry.members for entry in plan.sizes})
-        load = Load(whole, plan, {run for victim, _ in victims for run in victim.runs})
+        load = FutureLoad(whole, plan, {run for victim, _ in victims for run in victim.runs})
         views = {view.id: view for view in whole.jobs}
         for victim, job in sorted(victims, key=lambda pair: pair[0].price, reverse=True):
             if not load.stays(victim):

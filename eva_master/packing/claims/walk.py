@@ -10,7 +10,7 @@ from eva_master.model.ids import InstanceId, JobId, OfferingId, RunId
 from eva_master.model.planning.claims import Claim
 from eva_master.model.planning.sizes import resizable, with_sizes
 from eva_master.model.planning.snapshot import RunView, Snapshot
-from eva_master.packing.claims.rooms import Rooms, Unit, without
+from eva_master.packing.claims.rooms import ClaimUnit, FreeRoom, without
 from eva_master.packing.precedence import precedence
 from eva_master.packing.preempting import Victim
 
@@ -85,7 +85,7 @@ class Walk:
 
     def __post_init__(self) -> None:
         self._seen: Snapshot | None = self.whole
-        self._rooms: Rooms | None = None
+        self._rooms: FreeRoom | None = None
         self._steps_left = _MOST_STEPS
         self._promised = False
 
@@ -97,13 +97,13 @@ class Walk:
         return self._seen
 
     @property
-    def rooms(self) -> Rooms:
+    def rooms(self) -> FreeRoom:
         """Room that is left by the claims so far."""
         if self._rooms is None:
-            self._rooms = Rooms(self.seen)
+            self._rooms = FreeRoom(self.seen)
         return self._rooms
 
-    def level(self, claim: Claim) -> list[Unit]:
+    def level(self, claim: Claim) -> list[ClaimUnit]:
         """Task runs of a claim that wait, may be seen, and have no room by a claim before it.
 
         The first of a job may have a claim of its own, and one that it shares with the others.
@@ -112,11 +112,11 @@ class Walk:
         units = self._seen_of(claim)
         return [unit for unit in units if not ready.issuperset(_names(unit))] if ready else units
 
-    def visible(self, units: Sequence[Unit]) -> list[Unit]:
+    def visible(self, units: Sequence[ClaimUnit]) -> list[ClaimUnit]:
         """Units, of some, that are not hidden so far."""
         return [unit for unit in units if not any(run.id in self.hidden for run in unit.runs)]
 
-    def add(self, number: int, claim: Claim, level: Sequence[Unit]) -> Step:
+    def add(self, number: int, claim: Claim, level: Sequence[ClaimUnit]) -> Step:
         """Take the next claim.
 
         Args:
@@ -160,7 +160,7 @@ class Walk:
             alone: Whether nobody comes after these; else task runs for which there is room, too.
         """
         placed = frozenset[RunId]().union(*(step.placed for step in self.steps))
-        behind: dict[frozenset[RunId], tuple[Unit, Claim]] = {}
+        behind: dict[frozenset[RunId], tuple[ClaimUnit, Claim]] = {}
         for step in self.steps:
             if step.way is Way.READY:
                 for unit in self._behind(step.claim, self._seen_of(step.claim)):
@@ -174,7 +174,7 @@ class Walk:
             if names.isdisjoint(_names(unit)):
                 self._hide([unit], claim)
 
-    def _behind(self, claim: Claim, level: Sequence[Unit]) -> list[Unit]:
+    def _behind(self, claim: Claim, level: Sequence[ClaimUnit]) -> list[ClaimUnit]:
         """Rivals of a claim that may be seen, without those of claims before it."""
         before = set[RunId]()
         for step in self.steps:
@@ -186,11 +186,11 @@ class Walk:
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def _seen_of(self, claim: Claim) -> list[Unit]:
+    def _seen_of(self, claim: Claim) -> list[ClaimUnit]:
         """Task runs of a claim that wait and may be seen."""
         return self.visible(self.rooms.claimants(claim))
 
-    def _step(self, number: int, claim: Claim, level: Sequence[Unit]) -> Step:
+    def _step(self, number: int, claim: Claim, level: Sequence[ClaimUnit]) -> Step:
         ready = self.rooms.take(level) if self._may(number, Way.READY) else []
         if ready:
             placed = frozenset(run.id for unit in ready for run in unit.runs)
@@ -221,7 +221,7 @@ class Walk:
             return False
         return (number, way) not in self.refused
 
-    def _fitting_if_smaller(self, level: Sequence[Unit]) -> list[Unit]:
+    def _fitting_if_smaller(self, level: Sequence[ClaimUnit]) -> list[ClaimUnit]:
         """Units for which there is room if elastic gangs that run are as small as they may be."""
         ours = {unit.job.id for unit in level}
         placed = {run.job for run in self.seen.runs if run.instance is not None}
@@ -233,13 +233,13 @@ class Walk:
             and job.id not in ours
             and len(job.runs) > job.sharing.elastic.least
         }
-        return Rooms(with_sizes(self.seen, sizes)).take(level) if sizes else []
+        return FreeRoom(with_sizes(self.seen, sizes)).take(level) if sizes else []
 
     def _take_slots(self, claim: Claim) -> None:
         for name, number in claim.slots:
             self.slots[name] = self.slots.get(name, 0) + number
 
-    def _hide(self, units: Sequence[Unit], claim: Claim) -> None:
+    def _hide(self, units: Sequence[ClaimUnit], claim: Claim) -> None:
         for run in _names_of(units):
             self.hidden.setdefault(run, claim)
 
@@ -258,9 +258,9 @@ def ends_before(claim: Claim, snapshot: Snapshot, runs: Sequence[RunView]) -> bo
     return True
 
 
-def _names(unit: Unit) -> frozenset[RunId]:
+def _names(unit: ClaimUnit) -> frozenset[RunId]:
     return frozenset(run.id for run in unit.runs)
 
 
-def _names_of(units: Sequence[Unit]) -> Iterator[RunId]:
+def _names_of(units: Sequence[ClaimUnit]) -> Iterator[RunId]:
     return (run.id for unit in units for run in unit.runs)

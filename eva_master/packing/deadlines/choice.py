@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from eva_master.learning.market.survival import AGES_MS
 from eva_master.model.planning.spot_choice import SpotChoice
-from eva_master.packing.deadlines.table import CLASSES, Choice, Choices, Outlook, table
+from eva_master.packing.deadlines.table import CLASSES, Choices, MarketChoice, SpotForecast, table
 
 _FINEST_MS = 60_000
 _STEPS = 160
@@ -33,7 +33,7 @@ class Situation:
     left_ms: int
     slack_ms: int
     change_ms: int
-    place: Choice
+    place: MarketChoice
     there: bool
     age_ms: int
     ahead_ms: int = 0
@@ -43,16 +43,16 @@ class Chooser:
     """Chooses by rules; it remembers tables, which take long to make."""
 
     def __init__(self) -> None:
-        self._tables: dict[tuple[Outlook, int, int], tuple[Choices, ...]] = {}
+        self._tables: dict[tuple[SpotForecast, int, int], tuple[Choices, ...]] = {}
 
-    def choose(self, rule: SpotChoice, outlook: Outlook, now: Situation) -> Choice:
+    def choose(self, rule: SpotChoice, outlook: SpotForecast, now: Situation) -> MarketChoice:
         """The next step of a job: to run on spot, to run on demand, or to wait.
 
         A job without time to lose runs on demand. A move to a spot instance needs enough slack for
         a change, since the time kept for a change is for the change back.
         """
         if now.slack_ms <= 0 or rule is SpotChoice.ON_DEMAND:
-            return Choice.ON_DEMAND
+            return MarketChoice.ON_DEMAND
         match rule:
             case SpotChoice.UNTIL_SAFETY_NET:
                 chosen = _until_safety_net(now)
@@ -60,22 +60,22 @@ class Chooser:
                 chosen = _uniform(now)
             case SpotChoice.LEARNED:
                 chosen = self._cheapest(outlook, now)
-        comes = chosen is Choice.SPOT and now.place is not Choice.SPOT
-        return Choice.ON_DEMAND if comes and now.slack_ms < now.change_ms else chosen
+        comes = chosen is MarketChoice.SPOT and now.place is not MarketChoice.SPOT
+        return MarketChoice.ON_DEMAND if comes and now.slack_ms < now.change_ms else chosen
 
-    def _cheapest(self, outlook: Outlook, now: Situation) -> Choice:
+    def _cheapest(self, outlook: SpotForecast, now: Situation) -> MarketChoice:
         step_ms = _step_ms(now.left_ms + now.slack_ms)
         work, slack = max(1, round(now.left_ms / step_ms)), now.slack_ms // step_ms
         if slack == 0:
             # A running job may use the rest of a step; no job may wait for longer.
-            return Choice.ON_DEMAND if now.place is Choice.WAIT else now.place
+            return MarketChoice.ON_DEMAND if now.place is MarketChoice.WAIT else now.place
         change = _of_few(now.change_ms / step_ms)
         choices = self._table(outlook, step_ms, change)
         age = bisect_right(AGES_MS, now.age_ms)
         pools = age if now.there else CLASSES + age
-        return Choice(int(choices[work + slack][work, pools, now.place]))
+        return MarketChoice(int(choices[work + slack][work, pools, now.place]))
 
-    def _table(self, outlook: Outlook, step_ms: int, change: int) -> tuple[Choices, ...]:
+    def _table(self, outlook: SpotForecast, step_ms: int, change: int) -> tuple[Choices, ...]:
         wanted = outlook, step_ms, change
         choices = self._tables.pop(wanted, None)
         if choices is None:
@@ -88,21 +88,21 @@ class Chooser:
         return choices
 
 
-def _until_safety_net(now: Situation) -> Choice:
-    if now.place is Choice.ON_DEMAND:
-        return Choice.ON_DEMAND
-    return Choice.SPOT if now.there else Choice.WAIT
+def _until_safety_net(now: Situation) -> MarketChoice:
+    if now.place is MarketChoice.ON_DEMAND:
+        return MarketChoice.ON_DEMAND
+    return MarketChoice.SPOT if now.there else MarketChoice.WAIT
 
 
-def _uniform(now: Situation) -> Choice:
+def _uniform(now: Situation) -> MarketChoice:
     """Catch up on demand when behind, and stay there until two changes ahead."""
-    if now.place is Choice.SPOT:
-        return Choice.SPOT
-    if now.place is Choice.ON_DEMAND and now.ahead_ms < 2 * now.change_ms:
-        return Choice.ON_DEMAND
+    if now.place is MarketChoice.SPOT:
+        return MarketChoice.SPOT
+    if now.place is MarketChoice.ON_DEMAND and now.ahead_ms < 2 * now.change_ms:
+        return MarketChoice.ON_DEMAND
     if now.there:
-        return Choice.SPOT
-    return Choice.WAIT if now.ahead_ms >= 0 else Choice.ON_DEMAND
+        return MarketChoice.SPOT
+    return MarketChoice.WAIT if now.ahead_ms >= 0 else MarketChoice.ON_DEMAND
 
 
 def _of_few(steps: float) -> int:

@@ -9,7 +9,7 @@ from itertools import pairwise
 from eva_master.learning.market.pools import Pool, SpotPools
 from eva_master.learning.market.survival import AGES_MS
 from eva_master.model.ids import MILLION
-from eva_master.packing.deadlines.table import Outlook
+from eva_master.packing.deadlines.table import SpotForecast
 
 _AGES_MS = tuple((start + stop) // 2 for start, stop in pairwise((0, *AGES_MS, 2 * AGES_MS[-1])))
 """One for each class of age."""
@@ -21,7 +21,7 @@ _PRICE_STEP_PPM = MILLION // 50
 _SMALLEST, _LARGEST = 1e-4, 1e4
 
 
-def outlook(known: SpotPools, pools: Sequence[Pool], price_ppm: int) -> Outlook:
+def outlook(known: SpotPools, pools: Sequence[Pool], price_ppm: int) -> SpotForecast:
     """Forecast for a set of pools, any of which will do.
 
     Args:
@@ -35,7 +35,7 @@ def outlook(known: SpotPools, pools: Sequence[Pool], price_ppm: int) -> Outlook:
     # When a pool runs dry, the alternatives are the other pools.
     rest = (shares[:place] + shares[place + 1 :] for place in range(len(shares)))
     others = [1 - math.prod(1 - part for part in share) for share in rest]
-    return Outlook(
+    return SpotForecast(
         _rounded(price_ppm),
         tuple(map(_rounded_rate, loss)),
         tuple(map(_rounded_rate, back)),

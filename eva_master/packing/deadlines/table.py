@@ -30,7 +30,7 @@ Choices = npt.NDArray[np.int8]
 Rows = npt.NDArray[np.int_]
 
 
-class Choice(IntEnum):
+class MarketChoice(IntEnum):
     """Next choice of a job, or its present place; a job that waits has none."""
 
     SPOT = 0
@@ -39,7 +39,7 @@ class Choice(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class SpotForecast:
     """Forecast for the spot instances that a job may run on.
 
     Attributes:
@@ -55,12 +55,12 @@ class Outlook:
     other_ppm: int = 0
 
 
-UNKNOWN = Outlook(MILLION, (1.0,) * CLASSES, (1.0,) * CLASSES)
+UNKNOWN = SpotForecast(MILLION, (1.0,) * CLASSES, (1.0,) * CLASSES)
 """For who does not ask."""
 
 
 def table(
-    outlook: Outlook, step_ms: int, change: int, steps: int
+    outlook: SpotForecast, step_ms: int, change: int, steps: int
 ) -> Iterator[tuple[Costs, Choices]]:
     """Compute the table, for a growing total of steps.
 
@@ -85,7 +85,7 @@ def table(
 class _Steps:
     """Goes back in time from the deadline."""
 
-    def __init__(self, outlook: Outlook, step_ms: int, change: int) -> None:
+    def __init__(self, outlook: SpotForecast, step_ms: int, change: int) -> None:
         self._change = change
         self._hours = step_ms / MILLIS_PER_HOUR
         self._price = outlook.price_ppm / MILLION
@@ -99,15 +99,15 @@ class _Steps:
 
     def of(self, left: int) -> Costs:
         """Cost of each choice: by work, by pools, by place; infinite where it is not possible."""
-        costs = np.full((len(Choice), left + 1, 2 * CLASSES, len(Choice)), np.inf)
+        costs = np.full((len(MarketChoice), left + 1, 2 * CLASSES, len(MarketChoice)), np.inf)
         work = np.arange(left + 1)
         costs[:, 0] = 0
         # Without time to lose the job continues on demand; a change takes the time kept for it.
         nowhere = work + self._change
         none = work >= max(left, 1)
-        for place in Choice:
-            rest = work if place is Choice.ON_DEMAND else nowhere
-            costs[Choice.ON_DEMAND, none, :, place] = self._hours * rest[none, None]
+        for place in MarketChoice:
+            rest = work if place is MarketChoice.ON_DEMAND else nowhere
+            costs[MarketChoice.ON_DEMAND, none, :, place] = self._hours * rest[none, None]
         some = work[(work > 0) & (work < left)]
         if len(some):
             self._go_on(costs, some)
@@ -118,34 +118,36 @@ class _Steps:
     def _go_on(self, costs: Costs, work: Rows) -> None:
         """Costs of running on in the present place, and of waiting for a step."""
         then, hours = self._best[-1], self._hours
-        costs[Choice.ON_DEMAND, work, :, Choice.ON_DEMAND] = (
-            hours + then[work - 1][..., Choice.ON_DEMAND] @ self._moves.T
+        costs[MarketChoice.ON_DEMAND, work, :, MarketChoice.ON_DEMAND] = (
+            hours + then[work - 1][..., MarketChoice.ON_DEMAND] @ self._moves.T
         )
-        spot = then[work - 1][..., Choice.SPOT] @ self._stays.T
-        spot += then[work - 1][..., Choice.WAIT] @ self._drops.T
-        costs[Choice.SPOT, work, _UP, Choice.SPOT] = (self._price * hours + spot)[:, _UP]
-        waits = then[work][..., Choice.WAIT] @ self._moves.T
-        costs[Choice.WAIT, work] = waits[..., None]
+        spot = then[work - 1][..., MarketChoice.SPOT] @ self._stays.T
+        spot += then[work - 1][..., MarketChoice.WAIT] @ self._drops.T
+        costs[MarketChoice.SPOT, work, _UP, MarketChoice.SPOT] = (self._price * hours + spot)[
+            :, _UP
+        ]
+        waits = then[work][..., MarketChoice.WAIT] @ self._moves.T
+        costs[MarketChoice.WAIT, work] = waits[..., None]
 
     def _change_over(self, costs: Costs, left: int, work: Rows) -> None:
         """Costs of changes; a change to spot requires the time to change back."""
         hours = self._hours * self._change
         late, able = work[left - work < self._change], work[left - work >= self._change]
-        for place in (Choice.SPOT, Choice.WAIT):
-            costs[Choice.ON_DEMAND, late, :, place] = (hours + late * self._hours)[:, None]
+        for place in (MarketChoice.SPOT, MarketChoice.WAIT):
+            costs[MarketChoice.ON_DEMAND, late, :, place] = (hours + late * self._hours)[:, None]
         if not len(able):
             return
         then = self._best[0][able]
-        paid = hours + then[..., Choice.ON_DEMAND] @ self._moves_long.T
-        for place in (Choice.SPOT, Choice.WAIT):
-            costs[Choice.ON_DEMAND, able, :, place] = paid
-        spot = then[..., Choice.SPOT] @ self._stays_long.T
-        spot += then[..., Choice.WAIT] @ (self._moves_long - self._stays_long).T
-        for place in (Choice.ON_DEMAND, Choice.WAIT):
-            costs[Choice.SPOT, able, _UP, place] = (self._price * hours + spot)[:, _UP]
+        paid = hours + then[..., MarketChoice.ON_DEMAND] @ self._moves_long.T
+        for place in (MarketChoice.SPOT, MarketChoice.WAIT):
+            costs[MarketChoice.ON_DEMAND, able, :, place] = paid
+        spot = then[..., MarketChoice.SPOT] @ self._stays_long.T
+        spot += then[..., MarketChoice.WAIT] @ (self._moves_long - self._stays_long).T
+        for place in (MarketChoice.ON_DEMAND, MarketChoice.WAIT):
+            costs[MarketChoice.SPOT, able, _UP, place] = (self._price * hours + spot)[:, _UP]
 
 
-def _chances(outlook: Outlook, hours: float) -> tuple[Costs, Costs]:
+def _chances(outlook: SpotForecast, hours: float) -> tuple[Costs, Costs]:
     """The chances of getting from one class to another within a step.
 
     Returns:

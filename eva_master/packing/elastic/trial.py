@@ -20,7 +20,7 @@ from eva_master.packing.configuration.build import Configuration, Host
 from eva_master.packing.elastic.room import fitting, member_of
 from eva_master.packing.elastic.worth import speed_ppm
 from eva_master.packing.local_search.configuration_cost import beside_others, evaluate
-from eva_master.packing.local_search.cost_model import MoveCosts, Terms
+from eva_master.packing.local_search.cost_model import CostWeights, MoveCosts
 from eva_master.packing.local_search.load_cache import LoadCache
 from eva_master.packing.problem import Problem
 from eva_master.packing.room import need_on, room_beside
@@ -31,7 +31,7 @@ _ENDS_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class TrialInputs:
     """Inputs common to the trials of all sizes.
 
     Attributes:
@@ -43,14 +43,14 @@ class Question:
     """
 
     snapshot: Snapshot
-    terms: Terms
+    terms: CostWeights
     latest: Mapping[RunId, Millis]
     worth: Mapping[JobId, Fraction]
     problem: Callable[[Snapshot], Problem]
 
 
 @dataclass(frozen=True)
-class Trial:
+class SizeTrial:
     """A plan with certain sizes.
 
     Attributes:
@@ -60,7 +60,7 @@ class Trial:
         memory: The policy's memory after it.
     """
 
-    question: Question
+    question: TrialInputs
     sizes: Mapping[JobId, int]
     plan: Plan
     memory: PolicyMemory | None
@@ -150,7 +150,7 @@ class Trial:
         hosts = {self.places[run] for run in job.runs if run in self.places}
         return max(1, speed_ppm(job.sharing.elastic, len(hosts), len(job.runs)))
 
-    def better(self, than: Trial) -> bool:
+    def better(self, than: SizeTrial) -> bool:
         """Whether the trial is preferable: it places more, or costs less."""
         if not self.whole or self.unplaced - than.unplaced:
             return False
@@ -230,7 +230,7 @@ class Trial:
         pace = min((rates.get(offering.type.family, 1) for offering in there), default=0)
         return frozenset(family for family, rate in rates.items() if rate < pace)
 
-    def grown(self, job: JobView, seats: list[Host]) -> Trial:
+    def grown(self, job: JobView, seats: list[Host]) -> SizeTrial:
         """This trial with further members on some seats."""
         sizes = {**self.sizes, job.id: len(job.runs) + len(seats)}
         larger = next(
@@ -241,7 +241,7 @@ class Trial:
         names = {entry.run for entry in joining}
         rest = tuple(entry for entry in self.plan.entries if entry.run not in names)
         plan = replace(self.plan, entries=tuple(sorted((*rest, *joining), key=lambda it: it.run)))
-        return Trial(self.question, sizes, plan, self.memory)
+        return SizeTrial(self.question, sizes, plan, self.memory)
 
 
 def _most(job: JobView) -> int:

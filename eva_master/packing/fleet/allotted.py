@@ -22,7 +22,7 @@ _TRIES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class SizeRange:
     """Range of sizes for a contender.
 
     Attributes:
@@ -63,7 +63,7 @@ class Claim:
         return -self.one.job.priority, self.one.job.submitted_ms, self.id
 
 
-Allot = Callable[[Fleet, Sequence[Claim]], Mapping[RunId, int]]
+Allot = Callable[[Fleet, Sequence[SizeRange]], Mapping[RunId, int]]
 """Says how many members of each contender run, by claims in the order in which they are to find
 room; one that is not mentioned waits."""
 
@@ -120,7 +120,7 @@ class Allotted:
         self,
         snapshot: Snapshot,
         fleet: Fleet,
-        claims: Mapping[RunId, Claim],
+        claims: Mapping[RunId, SizeRange],
         members: Mapping[RunId, int],
     ) -> _Seated:
         sizes = {
@@ -163,7 +163,7 @@ class _Seated:
 def _seat(
     seats: Seats,
     fleet: Fleet,
-    claims: Mapping[RunId, Claim],
+    claims: Mapping[RunId, SizeRange],
     contenders: Mapping[RunId, Contender],
     members: Mapping[RunId, int],
 ) -> list[RunId]:
@@ -187,7 +187,7 @@ def _seat(
     return failed
 
 
-def _claim(one: Contender, fleet: Fleet, open_jobs: set[JobId]) -> Claim:
+def _claim(one: Contender, fleet: Fleet, open_jobs: set[JobId]) -> SizeRange:
     elastic = one.job.sharing.elastic if one.job.id in open_jobs else None
     keeps = one.fixed or one.between
     if elastic is None:
@@ -195,7 +195,7 @@ def _claim(one: Contender, fleet: Fleet, open_jobs: set[JobId]) -> Claim:
         if one.job.sharing.elastic is not None and one.runs:
             gpus //= len(one.runs)
         size = len(one.runs) if one.job.sharing.elastic is not None else 1
-        return Claim(one, size, size, gpus, elastic=False, keeps=keeps)
+        return SizeRange(one, size, size, gpus, elastic=False, keeps=keeps)
     needs = [
         (family, need) for family in fleet.machines if (need := one.runs[0].task.demand_on(family))
     ]
@@ -203,7 +203,7 @@ def _claim(one: Contender, fleet: Fleet, open_jobs: set[JobId]) -> Claim:
     room = elastic.most if None in rooms else sum(seats for seats in rooms if seats is not None)
     gpus = max((need.gpus for _, need in needs), default=0)
     most = max(elastic.least, min(elastic.most, room))
-    return Claim(one, elastic.least, most, gpus, elastic=True, keeps=keeps)
+    return SizeRange(one, elastic.least, most, gpus, elastic=True, keeps=keeps)
 
 
 def smallest(snapshot: Snapshot) -> Snapshot:

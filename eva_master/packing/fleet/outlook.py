@@ -17,7 +17,7 @@ _WITHIN_MIN = (1, 2, 5, 10, 20, 30, 60, 120, 180, 360, 720, 1440, 2880, 5760, 10
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class FleetForecast:
     """Forecast for the contenders if nothing else arrives.
 
     Attributes:
@@ -34,7 +34,7 @@ def outlook(
     seats: Seats,
     capacity: Mapping[Family, Resources],
     turn_ms: float = float("inf"),
-) -> Outlook:
+) -> FleetForecast:
     """Forecast with each contender on its best type, one after the other in their order.
 
     Args:
@@ -64,10 +64,10 @@ def outlook(
         share = largest_share(contender.demand[on], capacity[on]) * (1 + contender.unseen)
         ahead_ms[on] += min(takes, turn_ms) * share
         whole_ms[on] += takes * share
-    return Outlook(turns, end)
+    return FleetForecast(turns, end)
 
 
-def expected_turn(expected: Outlook, one: Contender) -> str:
+def expected_turn(expected: FleetForecast, one: Contender) -> str:
     """When a contender's turn is expected, to be told after why it waits; empty if unknown."""
     wait = expected.turns_ms.get(one.id)
     return "" if wait is None else f"; its turn is expected within {_within(wait)}"

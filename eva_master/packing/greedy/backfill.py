@@ -35,8 +35,8 @@ def backfill(
     candidates = np.flatnonzero(remaining > 0)
     if not candidates.size:
         return {}, remaining
-    alike = _Alike(problem, candidates)
-    groups: dict[InstanceId, _Group | None] = {}
+    alike = _AlikeInstances(problem, candidates)
+    groups: dict[InstanceId, _ChoiceGroup | None] = {}
     fills: dict[InstanceId, InstanceFill] = {}
     queue: list[tuple[int, InstanceId, int]] = []
 
@@ -61,7 +61,7 @@ def backfill(
     return {instance: fill.added for instance, fill in fills.items()}, remaining
 
 
-class _Group:
+class _ChoiceGroup:
     """Instances that choose alike; their choice is the best one until it is used up."""
 
     def __init__(self, fill: InstanceFill) -> None:
@@ -77,19 +77,19 @@ class _Group:
         return self._choice
 
 
-class _Alike:
+class _AlikeInstances:
     """Instances of one offering with the same tasks choose alike, until one of them is joined."""
 
     def __init__(self, problem: Problem, candidates: Ints) -> None:
         self._problem = problem
         self._candidates = candidates
-        self._groups: dict[tuple[OfferingId, frozenset[tuple[int, int]]], _Group | None] = {}
+        self._groups: dict[tuple[OfferingId, frozenset[tuple[int, int]]], _ChoiceGroup | None] = {}
         self._least = {
             family: tuple(rows[candidates].min(axis=0).tolist())
             for family, rows in problem.need.items()
         }
 
-    def group(self, instance: InstanceId, residents: TaskSet) -> _Group | None:
+    def group(self, instance: InstanceId, residents: TaskSet) -> _ChoiceGroup | None:
         """The group of instances like this one, `None` if it has room for no candidate."""
         offering = self._problem.instances[instance].offering
         key = self._problem.sold_as[instance], frozenset(residents.items())
@@ -98,7 +98,7 @@ class _Alike:
             total = self._problem.total(family, residents)
             room = map(sub, vector(offering.type.capacity), total)
             fits = all(map(le, self._least[family], room))
-            self._groups[key] = _Group(self.own(instance, residents)) if fits else None
+            self._groups[key] = _ChoiceGroup(self.own(instance, residents)) if fits else None
         return self._groups[key]
 
     def own(self, instance: InstanceId, residents: TaskSet) -> InstanceFill:

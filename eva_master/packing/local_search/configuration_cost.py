@@ -7,14 +7,14 @@ from collections.abc import Collection, Mapping
 
 from eva_master.model.ids import MILLION, Millis, RunId
 from eva_master.packing.configuration.build import Configuration, Host
-from eva_master.packing.local_search.cost_model import MoveCosts, Terms, gang_loss
+from eva_master.packing.local_search.cost_model import CostWeights, MoveCosts, gang_loss
 from eva_master.packing.local_search.load_cache import Load, LoadCache
 from eva_master.packing.problem import Problem
 
 
 def evaluate(
     problem: Problem,
-    terms: Terms,
+    terms: CostWeights,
     configuration: Configuration,
     latest: Mapping[RunId, Millis] | None = None,
     apart: Collection[str] = (),
@@ -73,7 +73,7 @@ def beside_others(
         members: Members of the gang, all with places.
 
     Returns:
-        Millionths, for the member of least progress; see `Terms.counted`.
+        Millionths, for the member of least progress; see `CostWeights.counted`.
     """
     launched = {launch.key: launch.offering for launch in configuration.launches}
     own: dict[Host, Counter[int]] = {}

@@ -27,7 +27,7 @@ _PLACES_LAST_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class CostWeights:
     """Weights of the terms in the cost of a configuration.
 
     Attributes:
@@ -89,7 +89,7 @@ class Terms:
 
 
 def gang_loss(charge: int, slowest_ppm: int) -> int:
-    """Loss of a gang through its member of least progress, see `Terms.counted`."""
+    """Loss of a gang through its member of least progress, see `CostWeights.counted`."""
     return charge * (MILLION - slowest_ppm)
 
 
@@ -114,7 +114,7 @@ class MoveCosts:
     """
 
     def __init__(
-        self, problem: Problem, terms: Terms, latest: Mapping[RunId, Millis] | None = None
+        self, problem: Problem, terms: CostWeights, latest: Mapping[RunId, Millis] | None = None
     ) -> None:
         self.gang_of: dict[RunId, str] = {}
         self.home: dict[RunId, Host] = {}

@@ -9,7 +9,7 @@ from eva_master.model.ids import MILLION
 
 
 class GangProgress:
-    """Members of one gang by how far they count as getting on, see `Terms.counted`.
+    """Members of one gang by how far they count as getting on, see `CostWeights.counted`.
 
     A change of some members and the slowest of all but some take a time that depends on how many
     different figures there are of those, and not on the size of the gang.

@@ -14,7 +14,7 @@ from eva_master.packing.local_search.working_configuration import (
     InstanceSlot,
     WorkingConfiguration,
 )
-from eva_master.packing.round_work import Work, WorkBudget
+from eva_master.packing.round_work import WorkBudget, WorkKind
 
 
 def finished(
@@ -43,9 +43,9 @@ def send_home(working: WorkingConfiguration, budget: WorkBudget) -> None:
         elif slot.instance is not None and (slot.empty or slot in strays):
             alike.setdefault(slot.bit, []).append(slot)
     for bit, slots in alike.items():
-        foremost = _foremost(working, slots, isqrt(budget.affords(Work.EXCHANGED)))
+        foremost = _foremost(working, slots, isqrt(budget.affords(WorkKind.EXCHANGED)))
         if len(foremost) > 1:
-            budget.spend(Work.EXCHANGED, len(foremost) ** 2)
+            budget.spend(WorkKind.EXCHANGED, len(foremost) ** 2)
             _exchange(working, foremost, working.launch_costs[bit.bit_length() - 1])
 
 

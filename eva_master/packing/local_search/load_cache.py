@@ -13,10 +13,10 @@ from eva_master.model.ids import MILLION, Family, OfferingId, Workload
 from eva_master.model.planning.snapshot import ThroughputTable
 from eva_master.packing.interference.incremental import changes
 from eva_master.packing.interference.throughput import UNPROFILED
-from eva_master.packing.local_search.cost_model import Terms
+from eva_master.packing.local_search.cost_model import CostWeights
 from eva_master.packing.problem import Problem
 from eva_master.packing.room import may_buy_one
-from eva_master.packing.round_work import Work, WorkBudget
+from eva_master.packing.round_work import WorkBudget, WorkKind
 from eva_master.packing.valuation.migration_cost import launch_cost
 from eva_master.packing.valuation.task_classes import UNKNOWN, TaskClass
 from eva_master.packing.valuation.vectors import vector
@@ -44,7 +44,7 @@ class _Parts(NamedTuple):
 _NO_PARTS = _Parts(0, {}, ())
 
 
-class _Figures(NamedTuple):
+class _ClassFigures(NamedTuple):
     """A task of some class on some family.
 
     Attributes:
@@ -72,7 +72,7 @@ class Load:
         lost: Weighted loss of its tasks to each other and to a slow family, without gangs. -1 until
             first computed, see `LoadCache.lost`.
         progress: Progress of gangs' members, by class; empty if there are none. See
-            `Terms.counted`.
+            `CostWeights.counted`.
         new_cost: The least cost of a new instance for it, launch included.
         cheapest: The number of that instance's offering.
         after: The load with one task more, by that task's class.
@@ -135,7 +135,7 @@ class LoadCache:
         minimum_shares: By class, the least cost of a task if others fill the rest of the instance.
     """
 
-    def __init__(self, problem: Problem, terms: Terms) -> None:
+    def __init__(self, problem: Problem, terms: CostWeights) -> None:
         self.terms = terms
         self.round = 0
         self.budget = WorkBudget()
@@ -150,7 +150,7 @@ class LoadCache:
         ]
         self._numbers: dict[TaskClass, int] = {}
         self._classes: list[TaskClass] = []
-        self._figures: list[dict[Family, _Figures]] = []
+        self._figures: list[dict[Family, _ClassFigures]] = []
         # Workloads have numbers of their own, that stay, beside those of the throughput model.
         self._workloads: dict[Workload, int] = {}
         self._in_model: list[int] = []
@@ -183,7 +183,7 @@ class LoadCache:
             load.parts = _NO_PARTS
             self.empty[family] = load
 
-    def serves(self, problem: Problem, terms: Terms) -> bool:
+    def serves(self, problem: Problem, terms: CostWeights) -> bool:
         """Take up another problem; returns whether the cache can be asked about it."""
         if len(self._loads) > _LOADS_REMEMBERED or self._made_for != _made_for(problem, terms):
             return False
@@ -208,7 +208,7 @@ class LoadCache:
         if larger is None or larger.round != self.round:
             if not self.budget.left:
                 return None
-            self.budget.spend(Work.LOAD)
+            self.budget.spend(WorkKind.LOAD)
             self.met += 1
             larger = self.more(load, number)
             larger.round = self.round
@@ -385,17 +385,17 @@ class LoadCache:
             parts = _joined(parts, number, self._figures_on(family, number))
         return parts
 
-    def _figures_on(self, family: Family, number: int) -> _Figures:
+    def _figures_on(self, family: Family, number: int) -> _ClassFigures:
         figures = self._figures[number].get(family)
         if figures is None:
             task_class = self._classes[number]
             workload = self._workloads[task_class.workload]
             if task_class.others:
                 speed = task_class.charge_on(family) * MILLION // task_class.charge
-                figures = _Figures(workload, 0, 0, speed)
+                figures = _ClassFigures(workload, 0, 0, speed)
             else:
                 price = task_class.price_on(family) if task_class.prices else task_class.price
-                figures = _Figures(workload, task_class.most - price, price, -1)
+                figures = _ClassFigures(workload, task_class.most - price, price, -1)
             self._figures[number][family] = figures
         return figures
 
@@ -412,7 +412,7 @@ def _with(classes: tuple[int, ...], number: int) -> tuple[int, ...]:
     return (*classes[:place], number, *classes[place:])
 
 
-def _joined(parts: _Parts, number: int, figures: _Figures) -> _Parts:
+def _joined(parts: _Parts, number: int, figures: _ClassFigures) -> _Parts:
     """Parts with those of one more task of a class."""
     workload, to_family, worth, speed = figures
     shared = dict(parts.shared)
@@ -424,7 +424,7 @@ def _joined(parts: _Parts, number: int, figures: _Figures) -> _Parts:
     return _Parts(parts.to_family + to_family, shared, members)
 
 
-def _made_for(problem: Problem, terms: Terms) -> tuple[object, ...]:
+def _made_for(problem: Problem, terms: CostWeights) -> tuple[object, ...]:
     """Key of everything that must not change for a cache to be kept."""
     return terms, problem.default_ppm, problem.offerings, _on_sale(problem)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from eva_master.packing.local_search.working_configuration import (
-    Before,
     InstanceSlot,
+    SavedInstances,
     SlotBefore,
     WorkingConfiguration,
 )
@@ -27,7 +27,7 @@ class Trial:
         self._working = working
         self.pool = [run for slot in dismantled for run in slot.movable]
         places = [slot for slot in dismantled for _ in slot.movable]
-        self._before = Before(
+        self._before = SavedInstances(
             working.total,
             dict(zip(self.pool, places, strict=True)),
             working.moves_of(self.pool),

@@ -15,7 +15,7 @@ from eva_master.packing.local_search.gang_progress import GangProgress
 from eva_master.packing.local_search.load_cache import NEVER, Load, LoadCache
 from eva_master.packing.problem import Problem
 from eva_master.packing.room import more_of
-from eva_master.packing.round_work import Work
+from eva_master.packing.round_work import WorkKind
 
 GangMembers = dict[tuple[int, int], int]
 """How many members of gangs are in one place, by the number of the gang and that of their class."""
@@ -92,7 +92,7 @@ plain tuple, since a search makes a million of them.
 """
 
 
-class Before(NamedTuple):
+class SavedInstances(NamedTuple):
     """A working configuration before a trial, without the instances.
 
     Attributes:
@@ -260,7 +260,7 @@ class WorkingConfiguration:
     def take_apart(self, slot: InstanceSlot) -> None:
         """Take all task runs that may leave from an instance."""
         runs, slot.movable = slot.movable, []
-        self._cache.budget.spend(Work.TAKEN, len(runs))
+        self._cache.budget.spend(WorkKind.TAKEN, len(runs))
         members: GangMembers = {}
         staying = list(slot.load.classes) if len(runs) < len(slot.load.classes) else []
         for run in runs:
@@ -340,7 +340,7 @@ class WorkingConfiguration:
             figures, figure = here.setdefault(gang, {}), before[number]
             figures[figure] = figures.get(figure, 0) + count
             slowest_here[gang] = min(slowest_here.get(gang, after[number]), after[number])
-        self._cache.budget.spend(Work.MEMBERS, len(slot.gang_members) + 1)
+        self._cache.budget.spend(WorkKind.MEMBERS, len(slot.gang_members) + 1)
         more = 0
         for gang, figures in here.items():
             slowest = self._progress_of(gang).slowest_with(slowest_here[gang], figures)
@@ -378,7 +378,7 @@ class WorkingConfiguration:
             whole += self._gangs_lose(run, slot, gangs_after) if gangs_after is not None else 0
             if whole < least:
                 best, least = slot, whole
-        self._cache.budget.spend(Work.CANDIDATE, seen)
+        self._cache.budget.spend(WorkKind.CANDIDATE, seen)
         return best
 
     def _cheapest_of(
@@ -410,7 +410,7 @@ class WorkingConfiguration:
                 cost += self._gangs_lose(run, slot, after)
             if cost < least:
                 best, least = slot, cost
-        cache.budget.spend(Work.CANDIDATE, seen)
+        cache.budget.spend(WorkKind.CANDIDATE, seen)
         return best, least
 
     def _vacancies_for(self, number: int) -> list[_Vacancy]:
@@ -450,7 +450,7 @@ class WorkingConfiguration:
         """The group of each task run, and how many of its members are not at home."""
         return [(self._group[run], self._away[self._group[run]]) for run in runs]
 
-    def restore(self, before: Before, slots: Mapping[InstanceSlot, SlotBefore]) -> None:
+    def restore(self, before: SavedInstances, slots: Mapping[InstanceSlot, SlotBefore]) -> None:
         """Undo all changes since a state.
 
         Args:

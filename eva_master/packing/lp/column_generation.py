@@ -15,7 +15,7 @@ from eva_master.packing.lp.columns import Column, TaskSetKey, column
 from eva_master.packing.lp.pricing import knapsack
 from eva_master.packing.lp.pricing.depth_first import DepthFirstSearch, LossTable
 from eva_master.packing.lp.pricing.greedy_columns import GreedyColumns
-from eva_master.packing.lp.pricing.knapsack import Floats, Found, Question
+from eva_master.packing.lp.pricing.knapsack import Floats, KnapsackProblem, KnapsackResult
 from eva_master.packing.lp.pricing.workload_multisets import MultisetSearch
 from eva_master.packing.lp.restricted_master import Relaxation, Relaxed
 from eva_master.packing.problem import Problem
@@ -41,7 +41,7 @@ _COLUMNS_PER_SEARCH = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class EffortLimits:
     """Limits of effort; counted, never timed, so that plans are equal on all machines.
 
     Attributes:
@@ -81,7 +81,7 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class PackingRequest:
     """Tasks to pack, and the offerings to use.
 
     Attributes:
@@ -125,7 +125,7 @@ class Generated:
         """Cost of the LP's solution, in millionths of micro-dollars per hour."""
         return self.relaxed.cost * self.unit
 
-    def tight(self, budget: Budget) -> bool:
+    def tight(self, budget: EffortLimits) -> bool:
         """Whether cost and bound are within the budget's gap."""
         return self.cost * (1 - budget.gap) <= self.bound
 
@@ -151,7 +151,7 @@ class Generator:
     """Generates columns for one request."""
 
     def __init__(
-        self, request: Request, *, interference: bool = True, sets: WorkBudget | None = None
+        self, request: PackingRequest, *, interference: bool = True, sets: WorkBudget | None = None
     ) -> None:
         self._sets = sets or WorkBudget()
         self._problem = problem = request.problem
@@ -192,7 +192,7 @@ class Generator:
                     problem.workloads, charges, model.pairwise
                 )
 
-    def run(self, seeds: Sequence[Column], budget: Budget) -> Generated | None:
+    def run(self, seeds: Sequence[Column], budget: EffortLimits) -> Generated | None:
         """Solve the LP as far as the budget goes.
 
         Args:
@@ -236,11 +236,11 @@ class Generator:
             self._unit,
         )
 
-    def _settled(self, relaxed: Relaxed | None, budget: Budget) -> bool:
+    def _settled(self, relaxed: Relaxed | None, budget: EffortLimits) -> bool:
         """Whether the LP's cost is proven."""
         return relaxed is not None and relaxed.cost <= self._bound * (1 + budget.gap)
 
-    def _rounds(self, budget: Budget, spent: _Spent, haste: int) -> Relaxed | None:
+    def _rounds(self, budget: EffortLimits, spent: _Spent, haste: int) -> Relaxed | None:
         """Solve the LP and look for columns, in turn; `None` if it has no solution.
 
         Args:
@@ -280,7 +280,7 @@ class Generator:
                     return relaxed
                 haste = max(haste // _SHORTENING_STEP, 1)
 
-    def _begin_without_interference(self, seeds: Sequence[Column], budget: Budget) -> None:
+    def _begin_without_interference(self, seeds: Sequence[Column], budget: EffortLimits) -> None:
         """Take bound and duals of the problem without interference.
 
         In that problem all tasks of equal demand and speed are one class. Interference only adds
@@ -296,7 +296,7 @@ class Generator:
         )
         counts = np.zeros_like(self._counts)
         np.add.at(counts, like, self._counts)
-        request = Request(problem, counts, self._supply)
+        request = PackingRequest(problem, counts, self._supply)
         generator = Generator(request, interference=False, sets=self._sets)
         alike = []
         for seed in seeds:
@@ -310,7 +310,7 @@ class Generator:
             self._bound = generator._bound
             self._center = replace(center, duals=center.duals[like])
 
-    def _price(self, relaxed: Relaxed, budget: Budget) -> tuple[list[Column], int]:
+    def _price(self, relaxed: Relaxed, budget: EffortLimits) -> tuple[list[Column], int]:
         """Find columns that make the LP cheaper.
 
         Pricing first uses duals halfway to those with the best bound so far, which keeps them from
@@ -354,7 +354,7 @@ class Generator:
         return columns, nodes
 
     def _search_all(
-        self, duals: Floats, rents: Floats, budget: Budget, deep: int = 1
+        self, duals: Floats, rents: Floats, budget: EffortLimits, deep: int = 1
     ) -> tuple[list[Column], float, int]:
         """Look for task sets on every machine, and prove a bound on the LP.
 
@@ -380,7 +380,7 @@ class Generator:
             value = duals - self._slow[family] if self._slow else duals
             spare = min(deep * budget.nodes, budget.total_nodes - nodes)
             most_nodes = max(budget.nodes, spare)
-            question = Question(
+            question = KnapsackProblem(
                 np.array(capacity), need, value, self._counts, worth, most_nodes, self._sets
             )
             outcome = self._find(family, question)
@@ -407,7 +407,7 @@ class Generator:
         price = offering.price + sum(count * slow(number, family) for number, count in task_set)
         return Column(offering, task_set, price * MILLION)
 
-    def _find(self, family: Family, question: Question) -> Found:
+    def _find(self, family: Family, question: KnapsackProblem) -> KnapsackResult:
         if not self._interference:
             return knapsack.search(question)
         if self._proving:

@@ -11,7 +11,7 @@ from eva_master.model.ids import MILLION, Family, OfferingId, Price
 from eva_master.model.resources import NOTHING
 from eva_master.packing.greedy.algorithm1 import Supply, pack
 from eva_master.packing.interference.throughput import Ints
-from eva_master.packing.lp.column_generation import Budget, Generator, Request
+from eva_master.packing.lp.column_generation import EffortLimits, Generator, PackingRequest
 from eva_master.packing.lp.columns import Column
 from eva_master.packing.lp.restricted_master import Relaxation
 from eva_master.packing.problem import Problem
@@ -21,7 +21,7 @@ _WAITING = Offering(InstanceType("waiting", Family("waiting"), NOTHING), Price(0
 """Where the LP puts tasks for which there is no room."""
 _WAITING_COSTS = 2
 """Waiting costs so many times what a task's work is worth, since a place is to be found for all."""
-_BUDGET = Budget(iterations=12, class_iterations=1_200, total_nodes=16_000, nodes=3_000)
+_BUDGET = EffortLimits(iterations=12, class_iterations=1_200, total_nodes=16_000, nodes=3_000)
 
 
 def limit_prices(problem: Problem, counts: Ints, supply: Supply) -> Mapping[OfferingId, Price]:
@@ -44,7 +44,7 @@ def limit_prices(problem: Problem, counts: Ints, supply: Supply) -> Mapping[Offe
         return {}
     sets, _ = pack(problem, counts, supply)
     _, pricing = round_budgets(problem.snapshot.work)
-    request = Request(problem, counts, supply)
+    request = PackingRequest(problem, counts, supply)
     generator = Generator(request, interference=False, sets=pricing)
     seeds = [
         generator.column(packed.offering, tuple(sorted(packed.task_set.items()))) for packed in sets

@@ -11,7 +11,12 @@ import numpy as np
 from eva_master.model.ids import OfferingId
 from eva_master.packing.greedy.algorithm1 import PackedSet, Supply, pack
 from eva_master.packing.interference.throughput import Ints
-from eva_master.packing.lp.column_generation import Budget, Generated, Generator, Request
+from eva_master.packing.lp.column_generation import (
+    EffortLimits,
+    Generated,
+    Generator,
+    PackingRequest,
+)
 from eva_master.packing.lp.columns import Column, TaskSetKey, column, columns_of, cost
 from eva_master.packing.lp.pricing.knapsack import Floats
 from eva_master.packing.lp.rounding import Packing, rounded
@@ -41,7 +46,7 @@ class Seed:
 
 
 @dataclass(slots=True)
-class Effort:
+class EffortSpent:
     """Effort spent, summed over all packings made.
 
     Attributes:
@@ -75,20 +80,20 @@ class Optimizer:
         problem: Problem,
         tier: Tier,
         seeds: Iterable[Seed] = (),
-        budget: Budget | None = None,
+        budget: EffortLimits | None = None,
         *,
         sets: WorkBudget | None = None,
     ) -> None:
         self._problem = problem
         self._tier = tier
-        self._budget = budget or Budget()
+        self._budget = budget or EffortLimits()
         self._sets = sets or WorkBudget()
         self._known: dict[tuple[OfferingId, TaskSetKey], Column] = {}
         self._remember(self._columns(seeds))
         self._duals: dict[int, int] = {}
         self._solved: dict[object, Generated | None] = {}
         self._packed: dict[object, Packing] = {}
-        self.effort = Effort()
+        self.effort = EffortSpent()
 
     def pack(self, counts: Ints, supply: Supply) -> tuple[list[PackedSet], Ints]:
         """Choose instances for tasks.
@@ -178,7 +183,7 @@ class Optimizer:
             packing = Packing(sets, cost(self._problem, sets))
             generated = self._generated(counts, supply, sets)
             if generated is not None:
-                request = Request(self._problem, counts, supply)
+                request = PackingRequest(self._problem, counts, supply)
                 packing = rounded(request, generated, packing, self._budget)
                 self._remember(columns_of(self._problem, packing.sets))
             self._packed[key] = packing
@@ -188,7 +193,7 @@ class Optimizer:
         """The configuration LP; `None` if it has no solution within the budget."""
         key = _key(counts, supply)
         if key not in self._solved:
-            request = Request(self._problem, counts, supply, self._guess(counts))
+            request = PackingRequest(self._problem, counts, supply, self._guess(counts))
             generated = Generator(request, sets=self._sets).run(
                 [*columns_of(self._problem, sets), *self._usable(counts, supply)], self._budget
             )

@@ -9,7 +9,7 @@ import numpy as np
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import MILLION, OfferingId
 from eva_master.packing.greedy.algorithm1 import PackedSet, Supply, pack, smallest
-from eva_master.packing.lp.column_generation import Budget, Generated, Request
+from eva_master.packing.lp.column_generation import EffortLimits, Generated, PackingRequest
 from eva_master.packing.lp.columns import Column, columns_of, cost
 from eva_master.packing.problem import TaskSet
 
@@ -32,7 +32,9 @@ class Packing:
     cost: int
 
 
-def rounded(request: Request, generated: Generated, best: Packing, budget: Budget) -> Packing:
+def rounded(
+    request: PackingRequest, generated: Generated, best: Packing, budget: EffortLimits
+) -> Packing:
     """Look for a packing that costs less than the best one known.
 
     First the LP's amounts are rounded down and Algorithm 1 packs the rest; then, if that is not
@@ -59,7 +61,7 @@ def rounded(request: Request, generated: Generated, best: Packing, budget: Budge
 class _Partial:
     """A packing in the making."""
 
-    def __init__(self, request: Request, *, trim: bool) -> None:
+    def __init__(self, request: PackingRequest, *, trim: bool) -> None:
         self._problem = request.problem
         self._trim = trim
         self.left = request.counts.copy()
@@ -116,7 +118,7 @@ def _limited(supply: Supply) -> dict[OfferingId, int]:
     return {name: limit for name, limit in supply.items() if limit is not None}
 
 
-def _dive(partial: _Partial, generated: Generated, best: Packing, budget: Budget) -> Packing:
+def _dive(partial: _Partial, generated: Generated, best: Packing, budget: EffortLimits) -> Packing:
     """Round down, solve the LP for what is left over, and again, packing the rest each time."""
     relaxation, relaxed = generated.relaxation, generated.relaxed
     for _ in range(budget.dives):
@@ -146,7 +148,9 @@ def _dive(partial: _Partial, generated: Generated, best: Packing, budget: Budget
     return best
 
 
-def _integral(request: Request, generated: Generated, best: Packing, budget: Budget) -> Packing:
+def _integral(
+    request: PackingRequest, generated: Generated, best: Packing, budget: EffortLimits
+) -> Packing:
     """Ask HiGHS for better whole numbers of the columns that could be part of a better packing."""
     relaxation = generated.relaxation
     start = relaxation.numbers(best.sets)

@@ -103,7 +103,7 @@ def merge(plans: Iterable[Plan]) -> Plan:
             ),
             (*merged.entries, *(_renumbered(entry, keys) for entry in plan.entries)),
             {**merged.figures, **plan.figures},
-            merged.reasons.and_those(plan.reasons, keys),
+            merged.reasons.merged_with(plan.reasons, keys),
             (*merged.pools, *(_pool(pool, keys) for pool in plan.pools)),
             (*merged.lines, *(_line(line, keys) for line in plan.lines)),
             (*merged.sizes, *plan.sizes),

@@ -22,7 +22,7 @@ Rank = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SeatingPartition:
     """A partition, as far as seating needs it.
 
     Attributes:
@@ -46,10 +46,10 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class WaitingUnit:
     """Task runs that wait and are placed together: those of a gang, or one of an array."""
 
-    part: Part
+    part: SeatingPartition
     job: JobView
     runs: tuple[RunView, ...]
 
@@ -59,14 +59,14 @@ class Unit:
         times = (run.since_ms for run in self.runs if run.since_ms is not None)
         return -self.job.priority, min(times, default=self.job.submitted_ms)
 
-    def claims(self, member: Member) -> bool:
+    def claims(self, member: SparedMember) -> bool:
         """Whether it stands in a line for the member's pool."""
         pools = self.part.lines.get(self.job.id, frozenset())
         return member.part == self.part.name and member.view.pool in pools
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class SparedMember:
     """A member of a pool that may be given up.
 
     Attributes:
@@ -86,18 +86,18 @@ class Member:
         return full_name(self.part, self.view.pool)
 
 
-def waiting(part: Part) -> Iterator[Unit]:
+def waiting(part: SeatingPartition) -> Iterator[WaitingUnit]:
     """Task runs of a partition that have no place, gangs whole."""
     runs = {run.id: run for run in part.seen.runs if run.instance is None and not run.pinned}
     for job in part.seen.jobs if runs else ():
         present = tuple(runs[name] for name in job.runs if name in runs)
         if job.spec.kind is JobKind.GANG and present:
-            yield Unit(part, job, present)
+            yield WaitingUnit(part, job, present)
         elif present:
-            yield from (Unit(part, job, (run,)) for run in present)
+            yield from (WaitingUnit(part, job, (run,)) for run in present)
 
 
-def is_seen(unit: Unit) -> bool:
+def is_seen(unit: WaitingUnit) -> bool:
     """Whether a plan has decided about a unit already, or it is certain to stand in no line."""
     job, short = unit.job, unit.part.short
     if job.id in unit.part.lines or unit.runs[0].held:
@@ -108,7 +108,9 @@ def is_seen(unit: Unit) -> bool:
     return not (job.stands_in_line and short.has(job.spec.latency, expected))
 
 
-def member_of(part: Part, units: Iterable[Unit], view: InstanceView) -> Member:
+def member_of(
+    part: SeatingPartition, units: Iterable[WaitingUnit], view: InstanceView
+) -> SparedMember:
     """A member of a pool of a partition, with its guard.
 
     Args:
@@ -116,18 +118,18 @@ def member_of(part: Part, units: Iterable[Unit], view: InstanceView) -> Member:
         units: The units of it that wait.
         view: The instance.
     """
-    member = Member(part.name, view)
+    member = SparedMember(part.name, view)
     ranks = (
         unit.rank
         for unit in units
         if (unit.claims(member) or not is_seen(unit))
         and hosts(view.offering, unit.runs[0].task.demand)
     )
-    return Member(part.name, view, min(ranks, default=None))
+    return SparedMember(part.name, view, min(ranks, default=None))
 
 
 @dataclass(slots=True)
-class _Room:
+class _MemberRoom:
     """Room that is free on an instance.
 
     Attributes:
@@ -140,7 +142,7 @@ class _Room:
 
 
 @dataclass(slots=True)
-class _Left:
+class _RemainingRoom:
     """Room that is left while units are seated one after the other.
 
     Attributes:
@@ -155,18 +157,18 @@ class _Left:
     cluster: int | None
     instances: dict[str, int]
     per_hour: dict[str, int]
-    rooms: dict[str, list[_Room]]
-    members: dict[InstanceId, Member]
+    rooms: dict[str, list[_MemberRoom]]
+    members: dict[InstanceId, SparedMember]
 
-    def copy(self) -> _Left:
+    def copy(self) -> _RemainingRoom:
         """Return a copy to try changes with."""
-        return _Left(
+        return _RemainingRoom(
             dict(self.slots),
             self.cluster,
             dict(self.instances),
             dict(self.per_hour),
             {
-                name: [_Room(room.offering, room.free, room.member) for room in rooms]
+                name: [_MemberRoom(room.offering, room.free, room.member) for room in rooms]
                 for name, rooms in self.rooms.items()
             },
             dict(self.members),
@@ -174,7 +176,7 @@ class _Left:
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class UnitSeat:
     """Outcome for a unit.
 
     Attributes:
@@ -186,18 +188,18 @@ class Seat:
     """
 
     complete: bool
-    handed: tuple[Member, ...] = ()
-    released: tuple[Member, ...] = ()
+    handed: tuple[SparedMember, ...] = ()
+    released: tuple[SparedMember, ...] = ()
     bought: tuple[Offering, ...] = ()
     places: tuple[tuple[RunId, InstanceId], ...] = ()
 
     @property
-    def members(self) -> tuple[Member, ...]:
+    def members(self) -> tuple[SparedMember, ...]:
         """Members of pools that the unit depends on."""
         return (*self.handed, *self.released)
 
 
-class Seating:
+class PoolSeating:
     """Gives units room, using members of pools last.
 
     Args:
@@ -211,9 +213,9 @@ class Seating:
 
     def __init__(
         self,
-        parts: Sequence[Part],
+        parts: Sequence[SeatingPartition],
         cluster: int | None,
-        members: Iterable[Member] = (),
+        members: Iterable[SparedMember] = (),
         *,
         vacant: bool = True,
         refused: Collection[Collection[OfferingId]] = (),
@@ -222,7 +224,7 @@ class Seating:
         slots: dict[OfferingId, int] = {}
         for part in parts:
             slots.update(_slots(part.seen))
-        self._left = _Left(
+        self._left = _RemainingRoom(
             slots,
             cluster,
             {part.name: part.instances for part in parts if part.instances is not None},
@@ -246,7 +248,7 @@ class Seating:
         """Members of pools that no unit has been given."""
         return self._left.members
 
-    def seat(self, unit: Unit, *, take: bool = True) -> Seat:
+    def seat(self, unit: WaitingUnit, *, take: bool = True) -> UnitSeat:
         """Give a unit room; a unit that finds too little takes none.
 
         Args:
@@ -254,8 +256,8 @@ class Seating:
             take: Whether the room is taken; else it is looked for alone.
         """
         before, self._left = self._left, self._left.copy()
-        handed: list[Member] = []
-        released: list[Member] = []
+        handed: list[SparedMember] = []
+        released: list[SparedMember] = []
         bought: list[Offering] = []
         places: list[tuple[RunId, InstanceId]] = []
         complete = True
@@ -278,9 +280,9 @@ class Seating:
             self._buy(unit, run, *purchase)
         if not (complete and take):
             self._left = before
-        return Seat(complete, tuple(handed), tuple(released), tuple(bought), tuple(places))
+        return UnitSeat(complete, tuple(handed), tuple(released), tuple(bought), tuple(places))
 
-    def _take_room(self, unit: Unit, run: RunView) -> _Room | None:
+    def _take_room(self, unit: WaitingUnit, run: RunView) -> _MemberRoom | None:
         for room in self._left.rooms[unit.part.name]:
             need = run.task.demand_on(room.offering.type.family)
             if need is not None and need.fits(room.free):
@@ -288,7 +290,7 @@ class Seating:
                 return room
         return None
 
-    def _hand(self, unit: Unit, run: RunView) -> Member | None:
+    def _hand(self, unit: WaitingUnit, run: RunView) -> SparedMember | None:
         """Take over a member of a pool of the same partition, the one with the least capacity."""
         fitting = [
             member
@@ -304,14 +306,16 @@ class Seating:
         self._add_room(unit, run, member.view.offering, member.view.id)
         return member
 
-    def _purchase(self, unit: Unit, run: RunView) -> tuple[Offering, list[Member]] | None:
+    def _purchase(
+        self, unit: WaitingUnit, run: RunView
+    ) -> tuple[Offering, list[SparedMember]] | None:
         """Offering to buy for a run, with the fewest possible members to release first.
 
         `None` if nothing may be bought.
         """
         if not unit.part.may_buy:
             return None
-        purchase: tuple[Offering, list[Member]] | None = None
+        purchase: tuple[Offering, list[SparedMember]] | None = None
         sold = (offering for offering in unit.part.seen.catalog if hosts(offering, run.task.demand))
         for offering in sorted(sold, key=lambda it: (it.price, it.id)):
             going = self._going(unit, offering)
@@ -321,12 +325,12 @@ class Seating:
                 break
         return purchase
 
-    def _going(self, unit: Unit, offering: Offering) -> list[Member] | None:
+    def _going(self, unit: WaitingUnit, offering: Offering) -> list[SparedMember] | None:
         """Members to release so that an offering may be bought; `None` if that is not enough."""
         rest, name = self._left, unit.part.name
         able = [member for member in rest.members.values() if _yields(member, unit)]
         able.sort(key=lambda it: (it.view.offering.price, it.view.id))
-        going: list[Member] = []
+        going: list[SparedMember] = []
         while True:
             serves = self._serving(unit, offering)
             ours = [member for member in going if member.part == name]
@@ -346,14 +350,16 @@ class Seating:
                 return None
             going.append(more)
 
-    def _serving(self, unit: Unit, offering: Offering) -> Collection[OfferingId]:
+    def _serving(self, unit: WaitingUnit, offering: Offering) -> Collection[OfferingId]:
         """Offerings of which an instance must be released first; empty if one may be bought now."""
         if not offering.available(unit.part.seen.now_ms):
             together = (offerings for offerings in self._refused if offering.id in offerings)
             return {offering.id}.union(*together)
         return {offering.id} if self._left.slots.get(offering.id) == 0 else ()
 
-    def _buy(self, unit: Unit, run: RunView, offering: Offering, going: list[Member]) -> None:
+    def _buy(
+        self, unit: WaitingUnit, run: RunView, offering: Offering, going: list[SparedMember]
+    ) -> None:
         rest, name = self._left, unit.part.name
         for member in going:
             del rest.members[member.view.id]
@@ -374,14 +380,14 @@ class Seating:
         self._add_room(unit, run, offering)
 
     def _add_room(
-        self, unit: Unit, run: RunView, offering: Offering, member: InstanceId | None = None
+        self, unit: WaitingUnit, run: RunView, offering: Offering, member: InstanceId | None = None
     ) -> None:
         """Note what a run leaves of an instance that it is the first on."""
-        room = _Room(offering, room_beside(offering, need_on(run.task, offering)), member)
+        room = _MemberRoom(offering, room_beside(offering, need_on(run.task, offering)), member)
         self._left.rooms[unit.part.name].append(room)
 
 
-def _yields(member: Member, unit: Unit) -> bool:
+def _yields(member: SparedMember, unit: WaitingUnit) -> bool:
     """Whether a unit may have a member."""
     if unit.claims(member):
         return False
@@ -394,8 +400,8 @@ def _slots(seen: Snapshot) -> dict[OfferingId, int]:
     return {name: max(0, more) for name, more in slots.items() if more is not None}
 
 
-def _rooms(seen: Snapshot) -> list[_Room]:
+def _rooms(seen: Snapshot) -> list[_MemberRoom]:
     """Room on instances outside pools."""
     offerings = {view.id: view.offering for view in seen.instances if not view.pool}
     free = room_left(offerings, seen.runs)
-    return [_Room(offerings[name], room) for name, room in free.items()]
+    return [_MemberRoom(offerings[name], room) for name, room in free.items()]

@@ -14,7 +14,13 @@ from eva_master.model.ids import Family, InstanceId, JobId, RunId
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Json, Plan, PolicyMemory
-from eva_master.model.planning.snapshot import Beside, InstanceView, Lendable, RunView, Snapshot
+from eva_master.model.planning.snapshot import (
+    BackPolicyRoom,
+    InstanceView,
+    Lendable,
+    RunView,
+    Snapshot,
+)
 from eva_master.model.planning.standing import Line, Newcomers, Pool
 from eva_master.model.resources import Resources, total
 from eva_master.model.values import replace
@@ -118,7 +124,7 @@ class Splitter:
         back = replace(back, arrivals=events.back[0], completions=events.back[1])
         second, second_memory = self._back.plan(without_launched(back, first), kept.back)
         first = without_members(first, taken(second, spare))
-        after = _Kept(ours, events, first_memory, second_memory)
+        after = _SplitterMemory(ours, events, first_memory, second_memory)
         first, second = self._opened(_named(first), second)
         plans = _sharing(first, second) if self._shares else (first, second)
         return _listed(merge(plans), snapshot), self._written(after)
@@ -161,7 +167,7 @@ class Splitter:
         runs = (replace(run, long=True) if run.id in long else run for run in snapshot.runs)
         return replace(snapshot, runs=tuple(runs))
 
-    def _ours(self, snapshot: Snapshot, kept: _Kept) -> frozenset[JobId]:
+    def _ours(self, snapshot: Snapshot, kept: _SplitterMemory) -> frozenset[JobId]:
         """Jobs of the front policy."""
         placed = [run for run in snapshot.runs if run.instance is not None]
         somewhere = {run.job for run in placed}
@@ -176,14 +182,14 @@ class Splitter:
                 ours.add(job.id)
         return frozenset(ours)
 
-    def _read(self, memory: PolicyMemory | None) -> _Kept:
+    def _read(self, memory: PolicyMemory | None) -> _SplitterMemory:
         if memory is None or memory.policy != self.name or memory.version != _VERSION:
-            return _Kept()
+            return _SplitterMemory()
         data = memory.data
         jobs, events = data["jobs"], data["events"]
         assert isinstance(jobs, list)
         assert isinstance(events, list)
-        return _Kept(
+        return _SplitterMemory(
             frozenset(JobId(str(job)) for job in jobs),
             _Events.of([int(str(number)) for number in events]),
             _memory(data["front"]),
@@ -191,7 +197,7 @@ class Splitter:
             new=False,
         )
 
-    def _written(self, kept: _Kept) -> PolicyMemory:
+    def _written(self, kept: _SplitterMemory) -> PolicyMemory:
         events = kept.events
         return PolicyMemory(
             self.name,
@@ -237,7 +243,7 @@ class _Events:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _SplitterMemory:
     """Memory carried from round to round.
 
     Attributes:
@@ -341,7 +347,7 @@ def _shared(
     lendable = views.of((*front.runs, *back.runs), back.instances, guests)
     # Lines of the back policy make sure by themselves that no task is passed over for too long.
     queue = any(view.pool for view in back.instances)
-    beside = Beside(lendable, None if queue else min(waiting, default=None))
+    beside = BackPolicyRoom(lendable, None if queue else min(waiting, default=None))
     if not guests:
         return replace(front, beside=beside), back
     visiting = tuple(replace(run, pinned=True) for run in front.runs if run.id in guests)

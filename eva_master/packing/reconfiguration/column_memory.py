@@ -20,7 +20,7 @@ MOST_DUALS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class NamedColumns:
     """Columns whose classes and offerings are named such that another round finds them.
 
     Attributes:
@@ -51,7 +51,7 @@ class Columns:
         return seeds
 
     @classmethod
-    def of(cls, problem: Problem, seeds: Sequence[Seed]) -> Columns:
+    def of(cls, problem: Problem, seeds: Sequence[Seed]) -> NamedColumns:
         """Name the classes of columns."""
         offerings = {seed.offering: 0 for seed in seeds}
         offerings = {name: number for number, name in enumerate(sorted(offerings))}
@@ -76,7 +76,7 @@ class Columns:
         }
 
     @classmethod
-    def from_json(cls, data: Json) -> Columns:
+    def from_json(cls, data: Json) -> NamedColumns:
         """Read the journal's form; what is not of this form counts as nothing."""
         match data:
             case {"offerings": list(offerings), "classes": list(classes), "rows": list(rows)}:

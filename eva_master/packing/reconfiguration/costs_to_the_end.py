@@ -15,7 +15,7 @@ from eva_master.model.catalog import Offering
 from eva_master.model.ids import MILLION, Family, RunId
 from eva_master.model.planning.snapshot import RunView
 from eva_master.packing.configuration.build import Configuration, Host
-from eva_master.packing.local_search.cost_model import Terms
+from eva_master.packing.local_search.cost_model import CostWeights
 from eva_master.packing.problem import Problem
 from eva_master.packing.valuation.migration_cost import expected_migration_cost
 from eva_master.packing.valuation.reservation_price import relative_speed
@@ -52,7 +52,7 @@ class CostsToTheEnd:
         problem: The snapshot's.
     """
 
-    def __init__(self, problem: Problem, terms: Terms) -> None:
+    def __init__(self, problem: Problem, terms: CostWeights) -> None:
         self.problem = problem
         self._terms = terms
 

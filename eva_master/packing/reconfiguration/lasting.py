@@ -20,7 +20,7 @@ from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.ids import RunId
 from eva_master.model.planning.plan import NewInstance
 from eva_master.packing.configuration.build import Configuration, Host
-from eva_master.packing.local_search.cost_model import Terms
+from eva_master.packing.local_search.cost_model import CostWeights
 from eva_master.packing.problem import Problem
 from eva_master.packing.reconfiguration.costs_to_the_end import (
     CostsToTheEnd,
@@ -37,7 +37,7 @@ _MOST_ENDS = 6
 
 
 def lasting(
-    problem: Problem, terms: Terms, before: Configuration, after: Configuration
+    problem: Problem, terms: CostWeights, before: Configuration, after: Configuration
 ) -> Configuration:
     """A change without the parts of it that cost more than they save.
 

@@ -10,7 +10,7 @@ from eva_master.model.ids import MILLION
 from eva_master.packing.configuration.build import supply
 from eva_master.packing.lp.optimizer import Optimizer
 from eva_master.packing.problem import Problem
-from eva_master.packing.reconfiguration.column_memory import KEPT, Columns, Duals
+from eva_master.packing.reconfiguration.column_memory import KEPT, Duals, NamedColumns
 from eva_master.packing.reconfiguration.memory import RoundMemory
 from eva_master.packing.reconfiguration.options import Option
 
@@ -53,7 +53,7 @@ def bounded(
         duals = Duals.of(problem, optimizer.duals)
         memory = replace(memory, bounded=key, bound=bound, settled=settled, duals=duals)
         proof = [seed for seed in optimizer.seeds(KEPT) if seed not in packed]
-        memory = replace(memory, proof=Columns.of(problem, proof))
+        memory = replace(memory, proof=NamedColumns.of(problem, proof))
     figures["lower_bound_usd_per_hour"] = memory.bound / _UNIT
     figures["lp_iterations"] = optimizer.effort.iterations
     figures["lp_nodes"] = optimizer.effort.nodes

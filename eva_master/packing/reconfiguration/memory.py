@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from eva_master.model.ids import InstanceId, OfferingId
 from eva_master.model.planning.plan import Json
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.packing.reconfiguration.column_memory import Columns, Duals
+from eva_master.packing.reconfiguration.column_memory import Duals, NamedColumns
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +38,12 @@ class RoundMemory:
     learned: str = ""
     aimed_at: str = ""
     answers: int = 0
-    columns: Columns = field(default_factory=Columns)
+    columns: NamedColumns = field(default_factory=NamedColumns)
     bounded: str = ""
     bound: int = 0
     settled: bool = False
     duals: Duals = field(default_factory=Duals)
-    proof: Columns = field(default_factory=Columns)
+    proof: NamedColumns = field(default_factory=NamedColumns)
     spot: tuple[tuple[OfferingId, int], ...] = ()
 
     def to_json(self) -> dict[str, Json]:
@@ -77,12 +77,12 @@ class RoundMemory:
                     learned,
                     str(data.get("aimed_at", "")),
                     _whole(data.get("answers")),
-                    Columns.from_json(data.get("columns")),
+                    NamedColumns.from_json(data.get("columns")),
                     str(data.get("bounded", "")),
                     _whole(data.get("bound")),
                     data.get("settled") is True,
                     Duals.from_json(data.get("duals")),
-                    Columns.from_json(data.get("proof")),
+                    NamedColumns.from_json(data.get("proof")),
                     _prices(data.get("spot")),
                 )
         return None

@@ -35,14 +35,14 @@ def hostings(problem: Problem, configuration: Configuration) -> tuple[Hosting, .
         occupants[host].append(run)
     # Kept while classes have the same numbers, and throughputs are the same.
     key = problem.classes, problem.throughput
-    memo = problem.cache.remembered("hostings", key, partial(_Told, *key), limit=1)
+    memo = problem.cache.remembered("hostings", key, partial(_LastHostings, *key), limit=1)
     return tuple(
         memo.hosting(problem, configuration, host, sorted(occupants[host]))
         for host in sorted(occupants, key=lambda host: (isinstance(host, int), host))
     )
 
 
-class _Told:
+class _LastHostings:
     """Hostings of instances in the last round, reused for unchanged instances.
 
     Args:

@@ -119,7 +119,7 @@ class Parts:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class LimitUnit:
     """Task runs that wait and are placed together: of a gang all that wait, else one.
 
     Attributes:

@@ -12,9 +12,9 @@ from eva_master.model.catalog import Purchase
 from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
 from eva_master.packing.deadlines.sparing import would_be_late
-from eva_master.packing.shared_limits.limit import Limit, LimitKind, Waiting
+from eva_master.packing.shared_limits.limit import Limit, LimitKind, LimitUnit
 from eva_master.packing.shared_limits.queue import SharedQueue
-from eva_master.packing.shared_limits.seating import Seating
+from eva_master.packing.shared_limits.seating import LimitSeating
 from eva_master.packing.valuation.job_valuation import JobValuation
 from eva_master.packing.valuation.migration_cost import stop_cost
 
@@ -25,7 +25,7 @@ _HELD = (LimitKind.OFFERING, LimitKind.INSTANCES, LimitKind.USER)
 
 
 @dataclass(frozen=True, slots=True)
-class Yielding:
+class VictimSwap:
     """Task runs that are suspended together, and the unit that gets their room.
 
     Attributes:
@@ -34,7 +34,7 @@ class Yielding:
     """
 
     runs: tuple[RunId, ...]
-    unit: Waiting
+    unit: LimitUnit
 
 
 class VictimSearch:
@@ -69,7 +69,7 @@ class VictimSearch:
                 self._freed.update(self._limits(view))
         self._gone = set[InstanceId](vacating)
 
-    def found(self, tried: Collection[JobId]) -> Iterator[Yielding]:
+    def found(self, tried: Collection[JobId]) -> Iterator[VictimSwap]:
         """Task runs that make way, for the partition's units one after the other.
 
         Args:
@@ -85,7 +85,7 @@ class VictimSearch:
             if limits and not self._enough(unit, self._freed):
                 yield from self._for_unit(unit, limits)
 
-    def _for_unit(self, unit: Waiting, limits: AbstractSet[Limit]) -> Iterator[Yielding]:
+    def _for_unit(self, unit: LimitUnit, limits: AbstractSet[Limit]) -> Iterator[VictimSwap]:
         """Task runs that yield for a unit, the least urgent and cheapest first; none if in vain."""
         options = [
             (price, view)
@@ -112,18 +112,18 @@ class VictimSearch:
         self._freed = freed
         for view in chosen:
             self._gone.add(view.id)
-            yield Yielding(tuple(sorted(self._with_mates(view))), unit)
+            yield VictimSwap(tuple(sorted(self._with_mates(view))), unit)
 
-    def _enough(self, unit: Waiting, freed: Counter[Limit]) -> bool:
+    def _enough(self, unit: LimitUnit, freed: Counter[Limit]) -> bool:
         """Whether a unit has room once so much is free, behind all who come before it."""
-        seating = Seating(self._queue.room, freed=freed)
+        seating = LimitSeating(self._queue.room, freed=freed)
         for other in self._queue.waiting:
             seat = seating.seat(other)
             if other is unit:
                 return seat.complete
         return False
 
-    def _price(self, view: InstanceView, unit: Waiting) -> tuple[int, int, int] | None:
+    def _price(self, view: InstanceView, unit: LimitUnit) -> tuple[int, int, int] | None:
         """The highest priority, cost and number of those who would stop; `None` if they may not."""
         runs = [self._runs[name] for name in self._with_mates(view)]
         groups: defaultdict[JobId, list[RunView]] = defaultdict(list)

@@ -16,14 +16,14 @@ from eva_master.packing.shared_limits.limit import (
     NO_OFFERING,
     Limit,
     LimitKind,
+    LimitUnit,
     Parts,
     SharedLimits,
     Taken,
-    Waiting,
     changes_in_ms,
     gathers,
 )
-from eva_master.packing.shared_limits.seating import Seat, Seating, SharedRoom
+from eva_master.packing.shared_limits.seating import LimitSeat, LimitSeating, SharedRoom
 from eva_master.packing.valuation.reservation_price import hosts
 
 
@@ -50,7 +50,7 @@ class SharedQueue:
         self.home = parts.home
         self.room = SharedRoom(snapshot, parts, shared)
         self.waiting = waiting_in_order(snapshot, parts)
-        seating = Seating(self.room)
+        seating = LimitSeating(self.room)
         self.seats = tuple(map(seating.seat, self.waiting))
         self.ranks: dict[RunId, int] = {
             run.id: rank for rank, unit in enumerate(self.waiting) for run in unit.runs
@@ -65,7 +65,7 @@ class SharedQueue:
             if unit.partition == partition and seat.complete:
                 yield unit.job.id, seat.offerings or self.options(unit)
 
-    def options(self, unit: Waiting) -> frozenset[OfferingId]:
+    def options(self, unit: LimitUnit) -> frozenset[OfferingId]:
         """Offerings that a unit's partition may launch for its first task; else `NO_OFFERING`."""
         options = self.room.options(unit.partition, unit.runs[0].task.demand)
         return frozenset(offering.id for offering, _ in options) or frozenset({NO_OFFERING})
@@ -96,7 +96,7 @@ class SharedQueue:
             both.setdefault(name, Counter()).update(gpus)
         return both
 
-    def before(self, partition: str, freed: Taken | None = None) -> Before:
+    def before(self, partition: str, freed: Taken | None = None) -> RoomBefore:
         """Room for others who come before task runs of a partition, and for gangs of its own.
 
         A gang that gathers what is free comes before younger tasks of its own partition, too: else
@@ -111,7 +111,7 @@ class SharedQueue:
             for rank, (unit, seat) in enumerate(zip(self.waiting, self.seats, strict=True))
             if unit.partition != partition or (seat.taken and not seat.complete)
         ]
-        return Before(self.room, ahead, freed)
+        return RoomBefore(self.room, ahead, freed)
 
     def contested(self, partition: str) -> set[Limit]:
         """The limits for which others than a partition wait, or of which these get something."""
@@ -119,13 +119,13 @@ class SharedQueue:
         others = (seat for unit, seat in units if unit.partition != partition)
         return {limit for seat in others for limit in (*seat.taken, *seat.lacking)}
 
-    def line(self, limit: Limit) -> Iterator[tuple[Waiting, Seat]]:
+    def line(self, limit: Limit) -> Iterator[tuple[LimitUnit, LimitSeat]]:
         """Units in the queue of a limit, in order: those that get some of it now, too."""
         for unit, seat in zip(self.waiting, self.seats, strict=True):
             if limit in seat.taken or limit in seat.lacking:
                 yield unit, seat
 
-    def first(self, limit: Limit) -> Waiting | None:
+    def first(self, limit: Limit) -> LimitUnit | None:
         """Unit that is next at a limit; no gang that leaves its turn to others for a while."""
         for rank, seat in enumerate(self.seats):
             if (limit in seat.taken or limit in seat.lacking) and not self.rests(rank):
@@ -141,7 +141,9 @@ class SharedQueue:
         """How many units come before a unit, by its place in the order of all."""
         return len(self.waiting) if self.rests(rank) else rank
 
-    def elsewhere(self, offering: Offering, partition: str, owner: str | None) -> Iterator[Waiting]:
+    def elsewhere(
+        self, offering: Offering, partition: str, owner: str | None
+    ) -> Iterator[LimitUnit]:
         """Units of other partitions that wait for what the end of an instance leaves, in order.
 
         The units are those to which a limit that the instance counts against leaves too little, and
@@ -167,24 +169,24 @@ class SharedQueue:
             if tried or unlimited or (short and self._gains(unit, seat, short)):
                 yield unit
 
-    def _gains(self, unit: Waiting, seat: Seat, short: Set[Limit]) -> bool:
+    def _gains(self, unit: LimitUnit, seat: LimitSeat, short: Set[Limit]) -> bool:
         """Whether a unit takes one more of some limits: a gang may lack yet more of another one."""
         if not unit.together:
             return True
-        gained = Seating(self.room, freed=dict.fromkeys(short, 1)).seat(unit).taken
+        gained = LimitSeating(self.room, freed=dict.fromkeys(short, 1)).seat(unit).taken
         return any(gained.get(limit, 0) > seat.taken.get(limit, 0) for limit in short)
 
-    def here(self, offering: Offering, partition: str) -> Iterator[Waiting]:
+    def here(self, offering: Offering, partition: str) -> Iterator[LimitUnit]:
         """Units of a partition that an instance of an offering would serve, in order."""
         for unit in self.waiting:
             gathering = not unit.together or gathers(self._now - unit.since_ms)
             if unit.partition == partition and gathering and self._wants(unit, offering):
                 yield unit
 
-    def _wants(self, unit: Waiting, offering: Offering) -> bool:
+    def _wants(self, unit: LimitUnit, offering: Offering) -> bool:
         return wants(self.room.parts, unit, offering)
 
-    def rank(self, unit: Waiting) -> int:
+    def rank(self, unit: LimitUnit) -> int:
         """How many units come before one that waits."""
         return self.ranks[unit.runs[0].id]
 
@@ -228,7 +230,7 @@ class SharedQueue:
         return Millis(min(ends)) if incomplete else None
 
 
-class Before:
+class RoomBefore:
     """Room for other partitions' units, by how many of these come before.
 
     Args:
@@ -238,9 +240,9 @@ class Before:
     """
 
     def __init__(
-        self, room: SharedRoom, others: list[tuple[int, Waiting]], freed: Taken | None
+        self, room: SharedRoom, others: list[tuple[int, LimitUnit]], freed: Taken | None
     ) -> None:
-        self._seating = Seating(room, freed=freed)
+        self._seating = LimitSeating(room, freed=freed)
         self._others = others
         self._looked_at = 0
         self._kept: Counter[Limit] = Counter()
@@ -253,12 +255,12 @@ class Before:
         return self._kept
 
 
-def wants(parts: Parts, unit: Waiting, offering: Offering) -> bool:
+def wants(parts: Parts, unit: LimitUnit, offering: Offering) -> bool:
     """Whether an instance of an offering would serve a unit, by its size and partition."""
     return parts.sells(unit.partition, offering) and hosts(offering, unit.runs[0].task.demand)
 
 
-def waiting_in_order(snapshot: Snapshot, parts: Parts) -> tuple[Waiting, ...]:
+def waiting_in_order(snapshot: Snapshot, parts: Parts) -> tuple[LimitUnit, ...]:
     """Units of all task runs that wait for a place: by priority, by deadline and by time.
 
     Args:
@@ -268,7 +270,7 @@ def waiting_in_order(snapshot: Snapshot, parts: Parts) -> tuple[Waiting, ...]:
     return tuple(sorted(_waiting(snapshot, parts), key=_order))
 
 
-def _waiting(snapshot: Snapshot, parts: Parts) -> Iterator[Waiting]:
+def _waiting(snapshot: Snapshot, parts: Parts) -> Iterator[LimitUnit]:
     """Units of all task runs that wait for a place."""
     out, now = parts.out, snapshot.now_ms
     runs: dict[JobId, list[RunView]] = {}
@@ -282,14 +284,14 @@ def _waiting(snapshot: Snapshot, parts: Parts) -> Iterator[Waiting]:
         home = parts.home(job.partition)
         for group in [waits] if job.spec.kind is JobKind.GANG else [[run] for run in waits]:
             since = max(parts.since.get(job.id, 0), min(_since(run, job, now) for run in group))
-            yield Waiting(job, home, Millis(since), tuple(group))
+            yield LimitUnit(job, home, Millis(since), tuple(group))
 
 
 def _since(run: RunView, job: JobView, now: Millis) -> Millis:
     return now if run.since_ms is None else max(run.since_ms, job.submitted_ms)
 
 
-def _order(unit: Waiting) -> tuple[Precedence, int, int, int, str]:
+def _order(unit: LimitUnit) -> tuple[Precedence, int, int, int, str]:
     """Sort key by which units come first."""
     job = unit.job
     return among_all(job), unit.since_ms, job.submitted_ms, number_of(job.id), job.id

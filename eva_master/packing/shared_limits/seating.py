@@ -10,24 +10,24 @@ from eva_master.model.catalog import Offering, Purchase, base_family
 from eva_master.model.ids import Family, InstanceId, OfferingId
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.resources import Resources
-from eva_master.packing.quotas import Share, gpu_needs
+from eva_master.packing.quotas import QuotaUse, gpu_needs
 from eva_master.packing.room import more_of, need_on, room_beside
 from eva_master.packing.shared_limits.limit import (
     ALL_INSTANCES,
     NO_OFFERING,
     Limit,
     LimitKind,
+    LimitUnit,
     Parts,
     SharedLimits,
     Taken,
-    Waiting,
     gathers,
 )
 from eva_master.packing.valuation.reservation_price import Demand, hosts
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class LimitSeat:
     """Outcome of looking for room for waiting task runs.
 
     Attributes:
@@ -133,14 +133,14 @@ class SharedRoom:
             )
         return self._options[key]
 
-    def quota(self, unit: Waiting) -> str | None:
+    def quota(self, unit: LimitUnit) -> str | None:
         """The tenant whose quota a unit counts against; `None` if there is none."""
         tenant = unit.job.spec.tenant
         limited = tenant in self.shared.quotas and unit.partition not in self.parts.lends
         return tenant if limited else None
 
 
-class Seating:
+class LimitSeating:
     """Gives the room of shared limits to units, one after the other.
 
     Args:
@@ -159,14 +159,14 @@ class Seating:
         self._launched: Counter[str] = Counter()
         self._spent: Counter[str] = Counter()
         self._full: dict[object, frozenset[Limit]] = {}
-        self._shares: dict[str, Share] = {}
+        self._shares: dict[str, QuotaUse] = {}
 
-    def seat(self, unit: Waiting) -> Seat:
+    def seat(self, unit: LimitUnit) -> LimitSeat:
         """Give room to waiting task runs, if there is enough."""
         kind = unit.partition, unit.job.spec.owner, unit.job.spec.tenant, unit.runs[0].task.demand
         alike = not unit.together and unit.job.id not in self._room.passing
         if alike and kind in self._full:
-            return Seat(lacking=self._full[kind])
+            return LimitSeat(lacking=self._full[kind])
         trial = _Trial(self, unit)
         for run in unit.runs:
             trial.add(run)
@@ -176,7 +176,7 @@ class Seating:
         elif alike:
             self._full[kind] = frozenset(trial.lacking)
         if not complete and not self._gathers(unit):
-            return Seat(lacking=frozenset(trial.lacking))
+            return LimitSeat(lacking=frozenset(trial.lacking))
         self._taken.update(trial.taken)
         self._launched[unit.partition] += trial.launched
         self._spent[unit.partition] += trial.spent
@@ -184,17 +184,17 @@ class Seating:
             trial.share.take(trial.gpus)
         lacking = frozenset() if complete else frozenset(trial.lacking)
         offerings = frozenset(trial.offerings)
-        return Seat(dict(trial.taken), complete, lacking, dict(trial.gpus), offerings)
+        return LimitSeat(dict(trial.taken), complete, lacking, dict(trial.gpus), offerings)
 
-    def _gathers(self, unit: Waiting) -> bool:
+    def _gathers(self, unit: LimitUnit) -> bool:
         """Whether a gang keeps what is free until there is enough for all of it."""
         if self._empty or not unit.together:
             return False
         if not gathers(self._room.snapshot.now_ms - unit.since_ms):
             return False
-        return Seating(self._room, empty=True).seat(unit).complete
+        return LimitSeating(self._room, empty=True).seat(unit).complete
 
-    def tries_at_once(self, unit: Waiting) -> bool:
+    def tries_at_once(self, unit: LimitUnit) -> bool:
         """Whether launches for a unit that the cloud may refuse are one try together.
 
         The cloud's quota is not known, so a gang tries it as a whole, though it may be too large
@@ -208,17 +208,17 @@ class Seating:
         amounts = self._room.most if self._empty else self._room.free
         return amounts[limit] + self._freed.get(limit, 0) - self._taken[limit]
 
-    def share(self, unit: Waiting) -> Share | None:
+    def share(self, unit: LimitUnit) -> QuotaUse | None:
         """Share that is left of the quota of a unit's tenant; `None` if it has none."""
         tenant, shared = self._room.quota(unit), self._room.shared
         if tenant is None:
             return None
         if tenant not in self._shares:
             used = {} if self._empty else shared.use.get(tenant, {})
-            self._shares[tenant] = Share(tenant, shared.quotas[tenant], used)
+            self._shares[tenant] = QuotaUse(tenant, shared.quotas[tenant], used)
         return self._shares[tenant]
 
-    def is_for_nodes(self, unit: Waiting, run: RunView) -> bool:
+    def is_for_nodes(self, unit: LimitUnit, run: RunView) -> bool:
         """Whether a task can run on owned nodes alone, and has left none of these unused."""
         if (unit.job.id, NO_OFFERING) in self._room.parts.passed:
             return False
@@ -231,7 +231,7 @@ class Seating:
         total = self._launched[partition] + launched, self._spent[partition] + spent
         return self._room.parts.allows(partition, *total)
 
-    def options(self, unit: Waiting, demand: Demand) -> Iterable[_Option]:
+    def options(self, unit: LimitUnit, demand: Demand) -> Iterable[_Option]:
         """Offerings that may be launched for a unit's task, with the limits of each."""
         room, owner, passed = self._room, unit.job.spec.owner, self._room.parts.passed
         for offering, _ in room.options(unit.partition, demand):
@@ -251,7 +251,7 @@ class _Trial:
         share: Share of its tenant's quota. gpus: GPUs taken of it.
     """
 
-    def __init__(self, seating: Seating, unit: Waiting) -> None:
+    def __init__(self, seating: LimitSeating, unit: LimitUnit) -> None:
         self._seating, self._unit = seating, unit
         self._one_try = seating.tries_at_once(unit)
         self._bins: list[tuple[Offering, Resources]] = []

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from eva_master.learning.delays import Delay
-from eva_master.learning.delays import Delays as Measured
+from eva_master.learning.delays import DelayTable as Measured
 from eva_master.learning.knowledge import Knowledge
 from eva_master.learning.voices.names import plain, voice_of
 from eva_master.learning.voices.resolution import delay_of_others

@@ -27,7 +27,7 @@ Member = tuple[Demand, Rates]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class GangPart:
     """A member's part in its gang, for its valuation.
 
     Attributes:
@@ -44,7 +44,7 @@ class Part:
 
 def parts(
     members: Sequence[Member], offerings: Sequence[Offering], *, split: bool = False
-) -> list[Part] | None:
+) -> list[GangPart] | None:
     """Parts of a gang's members on rented instances, or on owned nodes if no rented ones host it.
 
     Arguments and result are as for `_parts`.
@@ -59,7 +59,7 @@ def parts(
     return result if result or bought is offerings else make(members, offerings)
 
 
-def _parts(members: Sequence[Member], offerings: Sequence[Offering]) -> list[Part] | None:
+def _parts(members: Sequence[Member], offerings: Sequence[Offering]) -> list[GangPart] | None:
     """Find out at which pace an iteration of a gang costs least (Eva, sections 4.2 and 4.4).
 
     A gang runs at the pace of its slowest member. To run at a given one each member needs an
@@ -95,7 +95,7 @@ def _parts(members: Sequence[Member], offerings: Sequence[Offering]) -> list[Par
         return None
     _, pace, prices = best
     total = sum(count * prices[member] for member, count in counts.items())
-    return [Part(_useful(member[1], pace), total - prices[member]) for member in members]
+    return [GangPart(_useful(member[1], pace), total - prices[member]) for member in members]
 
 
 def _places(member: Member, offerings: Sequence[Offering]) -> list[tuple[int, int]]:
@@ -114,7 +114,7 @@ def _price(places: Sequence[tuple[int, int]], pace: int) -> int | None:
     return next((price for price, rate in places if rate == 0 or rate >= pace), None)
 
 
-def _split_parts(members: Sequence[Member], offerings: Sequence[Offering]) -> list[Part] | None:
+def _split_parts(members: Sequence[Member], offerings: Sequence[Offering]) -> list[GangPart] | None:
     """Parts of members that divide batches by their speeds.
 
     The gang has the mean speed of its members, so the cost of an iteration is the sum of their
@@ -143,7 +143,7 @@ def _split_parts(members: Sequence[Member], offerings: Sequence[Offering]) -> li
         cost = Fraction(price, speed)
         chosen = {member: _worth_most(options, cost) for member, options in places.items()}
     return [
-        Part(
+        GangPart(
             compared([(family, speed - chosen[member][1] + rate) for family, rate in member[1]]),
             price - chosen[member][0],
             split=True,

@@ -13,7 +13,7 @@ from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.ids import Family
 from eva_master.model.job import JobSpec, TaskSpec, different
 from eva_master.model.planning.snapshot import StandaloneRates
-from eva_master.packing.valuation.gang_pace import Member, Part, parts
+from eva_master.packing.valuation.gang_pace import GangPart, Member, parts
 from eva_master.packing.valuation.reservation_price import (
     SAME_SPEED,
     Demand,
@@ -115,8 +115,8 @@ class JobValuation:
         self._rates = measured_rates_view()
         self._rows = (standalone or StandaloneRates()).measured
         self._measured = self._rates.of(self._rows)
-        self._reservations: dict[tuple[Demand, Part], Reservation] = {}
-        self._gangs: dict[tuple[tuple[Member, ...], bool], tuple[Part, ...]] = {}
+        self._reservations: dict[tuple[Demand, GangPart], Reservation] = {}
+        self._gangs: dict[tuple[tuple[Member, ...], bool], tuple[GangPart, ...]] = {}
 
     def by(self, standalone: StandaloneRates) -> JobValuation:
         """A valuation at the same offerings by other measured rates; both share their results."""
@@ -193,14 +193,14 @@ class JobValuation:
 
     def of_task(self, task: TaskSpec) -> Reservation:
         """The reservation of a task that is in no gang of several."""
-        return self._reserved(task.demand, Part(compared(self.rates(task))))
+        return self._reserved(task.demand, GangPart(compared(self.rates(task))))
 
     def _of_gang(self, tasks: Sequence[TaskSpec], *, split: bool) -> tuple[Reservation, ...]:
         members = tuple((task.demand, self.rates(task)) for task in tasks)
         member_parts = zip(tasks, self._gang(members, split=split), strict=True)
         return tuple(self._reserved(task.demand, part) for task, part in member_parts)
 
-    def _gang(self, members: tuple[Member, ...], *, split: bool) -> tuple[Part, ...]:
+    def _gang(self, members: tuple[Member, ...], *, split: bool) -> tuple[GangPart, ...]:
         cached = self._gangs.get((members, split))
         if cached is None:
             if len(self._gangs) >= _RESERVATIONS_KEPT:
@@ -209,7 +209,7 @@ class JobValuation:
             self._gangs[members, split] = cached
         return cached
 
-    def _reserved(self, demand: Demand, part: Part) -> Reservation:
+    def _reserved(self, demand: Demand, part: GangPart) -> Reservation:
         reserved = self._reservations.get((demand, part))
         if reserved is None:
             if len(self._reservations) >= _RESERVATIONS_KEPT:
@@ -256,7 +256,7 @@ class JobReservations:
 
 def gang_parts(
     members: Sequence[Member], offerings: Sequence[Offering], *, split: bool = False
-) -> tuple[Part, ...]:
+) -> tuple[GangPart, ...]:
     """Parts of all members of a gang.
 
     Args:
@@ -266,7 +266,7 @@ def gang_parts(
     """
     own_parts = parts(members, offerings, split=split)
     if own_parts is None:
-        return tuple(Part(compared(member_rates)) for _, member_rates in members)
+        return tuple(GangPart(compared(member_rates)) for _, member_rates in members)
     return tuple(own_parts)
 
 

@@ -64,7 +64,7 @@ def rented(offerings: Sequence[Offering]) -> Sequence[Offering]:
     return offerings
 
 
-class Stated(Protocol):
+class TaskStatements(Protocol):
     """Statements of a user about a task, see `TaskSpec`."""
 
     @property
@@ -86,7 +86,7 @@ def sheets(offerings: Iterable[Offering]) -> Sheets:
     return bandwidths
 
 
-def rates(task: Stated, measured: Rates = (), on_sheets: Sheets = NO_SHEETS) -> Rates:
+def rates(task: TaskStatements, measured: Rates = (), on_sheets: Sheets = NO_SHEETS) -> Rates:
     """A task's standalone throughput on each family that it has a demand on.
 
     Stated rates take precedence over measured ones. Where neither is known, a task on GPUs is
@@ -129,7 +129,7 @@ def rates(task: Stated, measured: Rates = (), on_sheets: Sheets = NO_SHEETS) -> 
     )
 
 
-def speeds(task: Stated, measured: Rates = (), on_sheets: Sheets = NO_SHEETS) -> Speeds:
+def speeds(task: TaskStatements, measured: Rates = (), on_sheets: Sheets = NO_SHEETS) -> Speeds:
     """Compare a task's standalone throughput on its families, see `rates`."""
     return compared(rates(task, measured, on_sheets))
 

@@ -8,7 +8,7 @@ from eva_master.learning.speeds.type_rates import Sheets
 from eva_master.model.ids import RunId, Workload
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.snapshot import RunView
-from eva_master.packing.valuation.gang_pace import Part
+from eva_master.packing.valuation.gang_pace import GangPart
 from eva_master.packing.valuation.reservation_price import (
     Demand,
     Rates,
@@ -30,7 +30,7 @@ class TaskShape:
 
     __slots__ = ("demand", "part")
 
-    def __init__(self, demand: Demand, part: Part) -> None:
+    def __init__(self, demand: Demand, part: GangPart) -> None:
         self.demand = demand
         self.part = part
 
@@ -50,7 +50,7 @@ class TaskTraits:
 
     __slots__ = ("_rated", "_shapes", "demand", "throughput", "workload")
 
-    def __init__(self, task: TaskSpec, shapes: dict[tuple[Demand, Part], TaskShape]) -> None:
+    def __init__(self, task: TaskSpec, shapes: dict[tuple[Demand, GangPart], TaskShape]) -> None:
         self.demand = task.demand
         self.throughput = task.throughput
         self.workload = task.workload
@@ -69,11 +69,11 @@ class TaskTraits:
         rated = self._rated
         if rated is None or rated[0] != measured or rated[1] != on_sheets:
             own_rates = rates(self, measured, on_sheets)
-            shape = self.as_part(Part(compared(own_rates)))
+            shape = self.as_part(GangPart(compared(own_rates)))
             rated = self._rated = measured, on_sheets, own_rates, shape
         return rated[2:]
 
-    def as_part(self, part: Part) -> TaskShape:
+    def as_part(self, part: GangPart) -> TaskShape:
         """Its shape as a member of a gang."""
         key = self.demand, part
         return self._shapes.get(key) or self._shapes.setdefault(key, TaskShape(*key))
@@ -85,7 +85,7 @@ class TaskShapes:
     def __init__(self) -> None:
         self._by_run: dict[RunId, tuple[TaskSpec, TaskTraits]] = {}
         self._known: dict[tuple[Demand, Rates, Workload], TaskTraits] = {}
-        self._shapes: dict[tuple[Demand, Part], TaskShape] = {}
+        self._shapes: dict[tuple[Demand, GangPart], TaskShape] = {}
 
     def of(self, runs: Iterable[RunView]) -> list[TaskTraits]:
         """The traits of each task run's task."""

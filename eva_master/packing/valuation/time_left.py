@@ -19,7 +19,7 @@ from eva_master.model.values import replace
 from eva_master.packing.room import may_buy_one
 
 
-def by_now(snapshot: Snapshot) -> Snapshot:
+def with_current_estimates(snapshot: Snapshot) -> Snapshot:
     """A snapshot with the estimates of its time; the same object if none has changed.
 
     Args:

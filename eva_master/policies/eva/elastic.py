@@ -20,7 +20,7 @@ from eva_master.model.planning.sizes import resizable, with_sizes
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing import round_work
 from eva_master.packing.elastic.room import most_ever, most_now
-from eva_master.packing.elastic.trial import Question, Trial
+from eva_master.packing.elastic.trial import SizeTrial, TrialInputs
 from eva_master.packing.elastic.turns import Turn, in_turn
 from eva_master.packing.elastic.worth import cheapest
 from eva_master.packing.policy_wrapper import PolicyWrapper
@@ -47,10 +47,10 @@ class ElasticEva(PolicyWrapper[Eva]):
         """Decide on one round's plan, sizes included."""
         if all(job.sharing.elastic is None for job in snapshot.jobs):
             return self._inner.plan(snapshot, memory)
-        return _Round(self._inner, snapshot, memory).plan()
+        return _ElasticRound(self._inner, snapshot, memory).plan()
 
 
-class _Round:
+class _ElasticRound:
     """One round with elastic gangs."""
 
     def __init__(self, inner: Eva, snapshot: Snapshot, memory: PolicyMemory | None) -> None:
@@ -68,7 +68,7 @@ class _Round:
             job.id: cheapest(snapshot, job, most_ever(snapshot, job)) for job in looked_at.values()
         }
         self._best = {job: members for job, (members, _) in best_sizes.items()}
-        self._question = Question(
+        self._question = TrialInputs(
             snapshot,
             inner.terms,
             self._latest(),
@@ -108,14 +108,14 @@ class _Round:
                     self._reasons[job.id] = reason
         return self._answer(best)
 
-    def _trial(self, sizes: Mapping[JobId, int]) -> Trial:
+    def _trial(self, sizes: Mapping[JobId, int]) -> SizeTrial:
         now = {job.id: len(job.runs) for job in self._snapshot.jobs}
         changed = {job: size for job, size in sizes.items() if size != now[job]}
         asked = replace(self._snapshot, work=self._work)
         plan, memory = self._inner.plan(with_sizes(asked, changed), self._memory)
         work = round_work.after(plan, asked).work - round_work.for_placing(asked)
         self._last_work, self._work = self._work - work, max(1, work)
-        return Trial(self._question, changed, plan, memory)
+        return SizeTrial(self._question, changed, plan, memory)
 
     def _starting(self) -> Iterator[tuple[JobId, int]]:
         """The sizes of gangs that have no place."""
@@ -126,7 +126,7 @@ class _Round:
                 self._reasons[job.id] = _CHEAPEST if best <= room else _ROOM
                 yield job.id, min(best, room)
 
-    def _smaller_starts(self, before: Trial, sizes: Mapping[JobId, int]) -> Trial:
+    def _smaller_starts(self, before: SizeTrial, sizes: Mapping[JobId, int]) -> SizeTrial:
         """Others want the same room: those that found none start with their least number."""
         fewer = dict(sizes)
         for name in before.unplaced & sizes.keys():
@@ -147,7 +147,7 @@ class _Round:
             jobs.sort(key=lambda job: (self._resized.get(job.id, 0), job.id))
         return jobs[:_TRIED]
 
-    def _other_sizes(self, job: JobView, best: Trial) -> Iterator[tuple[int, str]]:
+    def _other_sizes(self, job: JobView, best: SizeTrial) -> Iterator[tuple[int, str]]:
         assert job.sharing.elastic is not None
         size = best.sizes.get(job.id, len(job.runs))
         if best.unplaced and size > job.sharing.elastic.least:
@@ -155,7 +155,7 @@ class _Round:
         if size != self._best[job.id]:
             yield self._best[job.id], _CHEAPER
 
-    def _grown(self, trial: Trial) -> Trial:
+    def _grown(self, trial: SizeTrial) -> SizeTrial:
         """The trial with further members on room that would stand idle, where that pays."""
         for name in self._open:
             job = next(view for view in trial.seen.jobs if view.id == name)
@@ -180,7 +180,7 @@ class _Round:
                 latest.update(dict.fromkeys(job.runs, self._resized[job.id]))
         return latest
 
-    def _answer(self, best: Trial) -> Planned:
+    def _answer(self, best: SizeTrial) -> Planned:
         running = {run.job for run in self._snapshot.runs if run.running}
         resized = dict(self._resized)
         resized.update((job, self._snapshot.now_ms) for job in best.sizes if job in running)

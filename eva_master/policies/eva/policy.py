@@ -13,7 +13,7 @@ from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.packing.configuration.build import Configuration, configure, supply, waiting
 from eva_master.packing.configuration.completion import completed, squeezed
 from eva_master.packing.configuration.restating import restated
-from eva_master.packing.local_search.cost_model import Terms
+from eva_master.packing.local_search.cost_model import CostWeights
 from eva_master.packing.local_search.homing import finished
 from eva_master.packing.local_search.load_cache import LoadCache
 from eva_master.packing.local_search.search import Effort, Search
@@ -22,7 +22,7 @@ from eva_master.packing.lp.limit_prices import limit_prices
 from eva_master.packing.lp.optimizer import Optimizer, Tier
 from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.problem import Problem, Valuation
-from eva_master.packing.reconfiguration.column_memory import KEPT, Columns
+from eva_master.packing.reconfiguration.column_memory import KEPT, NamedColumns
 from eva_master.packing.reconfiguration.lasting import lasting
 from eva_master.packing.reconfiguration.lower_bound import bounded
 from eva_master.packing.reconfiguration.memory import RoundMemory
@@ -39,7 +39,7 @@ from eva_master.packing.reconfiguration.reasons import exchanges, hostings
 from eva_master.packing.reconfiguration.replan_trigger import ReplanTrigger
 from eva_master.packing.round_work import WORK_DONE, WorkBudget, homing_budget, round_budgets
 from eva_master.packing.valuation.scarcity import raised
-from eva_master.packing.valuation.time_left import by_now, ending
+from eva_master.packing.valuation.time_left import ending, with_current_estimates
 from eva_master.policies.eva.config import NAME, Config
 from eva_master.policies.eva.memory import Memory, load
 from eva_master.policies.eva.recent_moves import made, recalled
@@ -54,7 +54,7 @@ _LESS_WITHOUT_EVENTS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class _Round:
+class _RoundInputs:
     """Inputs of one round."""
 
     problem: Problem
@@ -83,7 +83,7 @@ class Eva:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._cache = PlannerCache()
-        self._terms = Terms(
+        self._terms = CostWeights(
             horizon_ms=config.horizon_s * 1000,
             lost_ppm=config.lost_ppm,
             gang_lost_ppm=config.gang_lost_ppm,
@@ -102,7 +102,7 @@ class Eva:
         self._loads: LoadCache | None = None
 
     @property
-    def terms(self) -> Terms:
+    def terms(self) -> CostWeights:
         """Weights of the costs in its objective."""
         return self._terms
 
@@ -110,7 +110,7 @@ class Eva:
         """The packing problem of a snapshot, as this policy sees it."""
         config = self._config
         if config.horizon_left:
-            snapshot = by_now(snapshot)
+            snapshot = with_current_estimates(snapshot)
         return Problem(snapshot, self._valuation, self._cache)
 
     def plan(self, snapshot: Snapshot, memory: PolicyMemory | None) -> tuple[Plan, PolicyMemory]:
@@ -135,14 +135,16 @@ class Eva:
             keep = squeezed(problem, keep)
         latest = made(before.moved, snapshot)
         ends = ending(problem.snapshot) if config.spare_ending else {}
-        round_ = _Round(problem, trigger, optimizer, present, keep, latest, ends, searching, homing)
+        round_ = _RoundInputs(
+            problem, trigger, optimizer, present, keep, latest, ends, searching, homing
+        )
         chosen, figures = self._searched(round_) if trigger.partial else (keep, Figures())
         moved = before.moved
         if trigger.partial:
             moved = recalled(latest, problem, self._terms, chosen)
         rounds = trigger.answered(rounds, snapshot, chosen)
         if trigger.partial or trigger.waiting:
-            rounds = replace(rounds, columns=Columns.of(problem, optimizer.seeds(KEPT)))
+            rounds = replace(rounds, columns=NamedColumns.of(problem, optimizer.seeds(KEPT)))
         reasons = Reasons()
         if config.explained:
             rounds, reasons = self._explained(round_, chosen, rounds, figures)
@@ -166,7 +168,7 @@ class Eva:
         placed = completed(steering, configure(steering, [*waiting(steering), *on_scarce]))
         return restated(problem, placed)
 
-    def _searched(self, round_: _Round) -> tuple[Configuration, Figures]:
+    def _searched(self, round_: _RoundInputs) -> tuple[Configuration, Figures]:
         """The cheapest configuration found, and figures of the search."""
         problem, config = round_.problem, self._config
         loads = self._loads
@@ -211,7 +213,7 @@ class Eva:
         }
         return chosen, figures
 
-    def _starts(self, round_: _Round) -> Iterator[Configuration]:
+    def _starts(self, round_: _RoundInputs) -> Iterator[Configuration]:
         """Configurations to begin the search with."""
         yield round_.keep
         steered = self._steered(round_.problem)
@@ -225,7 +227,7 @@ class Eva:
                 yield afresh
 
     def _explained(
-        self, round_: _Round, chosen: Configuration, memory: RoundMemory, figures: Figures
+        self, round_: _RoundInputs, chosen: Configuration, memory: RoundMemory, figures: Figures
     ) -> tuple[RoundMemory, Reasons]:
         """Why, in dollars; adds to the figures."""
         problem, present = round_.problem, round_.present

@@ -8,7 +8,7 @@ from eva_master.model.ids import Millis, RunId
 from eva_master.model.planning.plan import Json
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.configuration.build import Configuration
-from eva_master.packing.local_search.cost_model import Terms
+from eva_master.packing.local_search.cost_model import CostWeights
 from eva_master.packing.problem import Problem
 from eva_master.packing.reconfiguration.reconfiguration_cost import moved
 
@@ -34,7 +34,7 @@ def made(before: Moved, snapshot: Snapshot) -> Mapping[RunId, Millis]:
 
 
 def recalled(
-    before: Mapping[RunId, Millis], problem: Problem, terms: Terms, chosen: Configuration
+    before: Mapping[RunId, Millis], problem: Problem, terms: CostWeights, chosen: Configuration
 ) -> Moved:
     """The moves to remember after a plan.
 

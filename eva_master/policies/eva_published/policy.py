@@ -15,7 +15,7 @@ from eva_master.packing.configuration.completion import completed
 from eva_master.packing.lp.optimizer import Optimizer, Tier
 from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.problem import Problem, Valuation
-from eva_master.packing.reconfiguration.column_memory import KEPT, Columns
+from eva_master.packing.reconfiguration.column_memory import KEPT, NamedColumns
 from eva_master.packing.reconfiguration.lower_bound import bounded
 from eva_master.packing.reconfiguration.memory import RoundMemory
 from eva_master.packing.reconfiguration.options import (
@@ -76,7 +76,7 @@ class Published:
         chosen = self._choose(options, horizon)
         rounds = trigger.answered(rounds, snapshot, chosen.configuration)
         if trigger.partial or trigger.waiting:
-            rounds = replace(rounds, columns=Columns.of(problem, optimizer.seeds(KEPT)))
+            rounds = replace(rounds, columns=NamedColumns.of(problem, optimizer.seeds(KEPT)))
         figures: Figures = {
             **figures_of(problem, present, options, chosen),
             "horizon_s": horizon / 1000,

@@ -19,7 +19,7 @@ from eva_master.packing.configuration.unplaced_reason import why_unplaced
 from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.precedence import precedence
 from eva_master.packing.room import may_buy_one
-from eva_master.packing.valuation.gang_pace import Part
+from eva_master.packing.valuation.gang_pace import GangPart
 from eva_master.packing.valuation.job_valuation import gang_parts
 from eva_master.packing.valuation.reservation_price import (
     Demand,
@@ -90,7 +90,7 @@ class NoPacking:
 
 _RESERVATIONS_KEPT = 65_536
 """Different tasks whose reservation offerings are remembered at most."""
-_Reserved = dict[tuple[Demand, Part], Offering | None]
+_Reserved = dict[tuple[Demand, GangPart], Offering | None]
 """The reservation offering by demand and by what the task's gang needs of it."""
 
 
@@ -128,7 +128,7 @@ class _Market:
         self.reserved: _Reserved = {}
         self._measured = cache.measured_rates(snapshot.standalone)
         self._expected = cache.type_speeds(snapshot)
-        self._parts: dict[RunId, Part] = {}
+        self._parts: dict[RunId, GangPart] = {}
         self.launches: list[NewInstance] = []
 
     def waits(self, run: RunView) -> bool:
@@ -170,7 +170,7 @@ class _Market:
         charge = reservation_price(offering) + part.others if part.split else None
         return price_on(family, offering, part.speeds, charge, split=part.split)
 
-    def _part(self, run: RunView) -> Part:
+    def _part(self, run: RunView) -> GangPart:
         """Part of a task run in its gang, or by itself."""
         if run.id not in self._parts:
             job = self._jobs[run.job]

@@ -12,7 +12,7 @@ from botocore.exceptions import ReadTimeoutError
 
 from eva_master.adapters.ec2 import Ec2Cloud, Ec2Settings
 from eva_master.adapters.ec2.client import boto_client
-from eva_master.adapters.ec2.launching.images import PARAMETER, Image
+from eva_master.adapters.ec2.launching.images import PARAMETER, MachineImage
 from eva_master.adapters.ec2.launching.launch_records import LaunchRecords
 from eva_master.adapters.ec2.launching.run_instances_request import launch_request
 from eva_master.model.actions import LaunchInstance, SyncCloud
@@ -117,7 +117,7 @@ class Account:
         """The launch of a master that dies before it hears the answer."""
         name = IMAGE.removeprefix(PARAMETER)
         ami = self._aws.client("ssm").get_parameter(Name=name)["Parameter"]["Value"]
-        request = launch_request(self.settings, action, Image(ami, "/dev/xvda"), user_data)
+        request = launch_request(self.settings, action, MachineImage(ami, "/dev/xvda"), user_data)
         self.direct.run_instances(**request)
 
     def existing(self) -> list[Any]:

@@ -33,7 +33,7 @@ from eva_master.adapters.rpc.errors import error_of
 from eva_master.adapters.rpc.nodes.service import NodesService
 from eva_master.adapters.rpc.server.access import AccessInterceptor
 from eva_master.adapters.rpc.server.admission.connections import Callers
-from eva_master.adapters.rpc.server.admission.pacing import Pacing, Share
+from eva_master.adapters.rpc.server.admission.pacing import Pacing, UserLimits
 from eva_master.adapters.rpc.server.admission.strangers import Strangers
 from eva_master.adapters.rpc.server.cluster import About, ClusterService
 from eva_master.adapters.rpc.server.jobs import JobsService
@@ -433,7 +433,7 @@ async def served(
     planner: InlinePlanner,
     archive: Archive,
     history: RoundHistory | None = None,
-    share: Share | None = None,
+    share: UserLimits | None = None,
     tenants: TenantRules | None = None,
 ) -> AsyncIterator[RpcMaster]:
     """Run the server over a control loop, on free ports of this machine."""
@@ -489,7 +489,7 @@ async def rpc_master(
     *,
     history: RoundHistory | None = None,
     policy: Policy | None = None,
-    share: Share | None = None,
+    share: UserLimits | None = None,
     tenants: TenantRules | None = None,
     partitions: Partitions = WHOLE,
 ) -> AsyncIterator[RpcMaster]:

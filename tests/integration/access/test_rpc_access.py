@@ -17,7 +17,7 @@ from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc._proto import worker_pb2 as wpb
 from eva_master.adapters.rpc._proto.api_pb2_grpc import ClusterStub, JobsStub, TokensStub
 from eva_master.adapters.rpc.channels import service_config
-from eva_master.adapters.rpc.methods import METHODS, Retry
+from eva_master.adapters.rpc.methods import METHODS, RetryRule
 from eva_master.adapters.rpc.server import access
 from eva_master.model.errors import NotAuthenticated, NotAuthorised
 from eva_master.model.events import CancelRequested, JobSubmitted
@@ -76,8 +76,8 @@ def test_the_client_repeats_what_the_table_says_and_nothing_else() -> None:
         for name in some["name"]:
             method = f"/{name['service']}/{name['method']}"
             assert told.setdefault(method, some["retryPolicy"]["maxAttempts"]) > 1
-    assert set(told) == {name for name, row in METHODS.items() if row.retry is not Retry.NEVER}
-    commands = {name for name, row in METHODS.items() if row.retry is Retry.COMMAND}
+    assert set(told) == {name for name, row in METHODS.items() if row.retry is not RetryRule.NEVER}
+    commands = {name for name, row in METHODS.items() if row.retry is RetryRule.COMMAND}
     assert {name for name, attempts in told.items() if attempts == 5} == commands
 
 
@@ -86,7 +86,7 @@ def test_every_command_with_an_id_is_repeated_until_the_master_is_back() -> None
         for method in service.methods:
             row = METHODS[f"/{service.full_name}/{method.name}"]
             if "command_id" in method.input_type.fields_by_name:
-                assert row.retry is Retry.COMMAND, method.full_name
+                assert row.retry is RetryRule.COMMAND, method.full_name
 
 
 async def attempts(channel: grpc.aio.Channel) -> dict[str, grpc.StatusCode]:

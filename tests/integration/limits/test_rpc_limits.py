@@ -22,7 +22,7 @@ from eva_master.adapters.rpc.channels import MAX_REQUEST_BYTES
 from eva_master.adapters.rpc.client.master import Client
 from eva_master.adapters.rpc.server import job_messages, parsing, ports, views
 from eva_master.adapters.rpc.server.admission import strangers
-from eva_master.adapters.rpc.server.admission.pacing import Share
+from eva_master.adapters.rpc.server.admission.pacing import UserLimits
 from eva_master.control.state.store import State
 from eva_master.model.errors import Busy, NotAuthenticated
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
@@ -195,7 +195,7 @@ async def test_texts_lists_and_numbers_that_nobody_means_are_refused(
 
 
 async def test_whoever_calls_too_often_is_told_when_to_come_back(tmp_path: Path) -> None:
-    async with rpc_master(tmp_path, share=Share(calls_per_second=1)) as master:
+    async with rpc_master(tmp_path, share=UserLimits(calls_per_second=1)) as master:
         calls = [master.cluster.Config(pb.ConfigRequest()) for _ in range(40)]
         done = await asyncio.gather(*calls, return_exceptions=True)
         refused = [it for it in done if isinstance(it, grpc.aio.AioRpcError)]
@@ -210,7 +210,7 @@ async def test_whoever_calls_too_often_is_told_when_to_come_back(tmp_path: Path)
 
 
 async def test_the_client_waits_and_asks_again(tmp_path: Path) -> None:
-    async with rpc_master(tmp_path, share=Share(calls_per_second=4)) as master:
+    async with rpc_master(tmp_path, share=UserLimits(calls_per_second=4)) as master:
         secret = master.tokens.create("ann", Role.VIEWER)[1]
 
         def ask(client: Client) -> list[str]:
@@ -225,7 +225,7 @@ async def test_the_client_waits_and_asks_again(tmp_path: Path) -> None:
 
 
 async def test_a_user_s_streams_are_limited_and_end_with_their_callers(tmp_path: Path) -> None:
-    async with rpc_master(tmp_path, share=Share(streams=2)) as master:
+    async with rpc_master(tmp_path, share=UserLimits(streams=2)) as master:
         await master.loop.change(lambda state: add_job(state, spec("resnet")))
         watches = [master.jobs.Watch(pb.WatchRequest()) for _ in range(2)]
         async with asyncio.timeout(DEADLINE_S):
@@ -329,7 +329,7 @@ async def test_watchers_share_one_copy_of_each_message(
     of = views.job
     monkeypatch.setattr(job_messages.views, "job", job)
     monkeypatch.setattr(job_messages, "_KEPT_S", DEADLINE_S)
-    async with rpc_master(tmp_path, share=Share(watches_of_all=60)) as master:
+    async with rpc_master(tmp_path, share=UserLimits(watches_of_all=60)) as master:
         await master.loop.change(lambda state: add_job(state, spec("resnet")))
         watches = [master.jobs.Watch(pb.WatchRequest(jobs=named)) for _ in range(60)]
         async with asyncio.timeout(DEADLINE_S):
@@ -381,7 +381,7 @@ async def test_whoever_begins_to_watch_shares_messages_of_jobs_that_have_not_beg
 async def test_watches_of_all_jobs_and_of_many_are_limited_for_each_user(
     tmp_path: Path, named: int
 ) -> None:
-    async with rpc_master(tmp_path, share=Share(watches_of_all=2)) as master:
+    async with rpc_master(tmp_path, share=UserLimits(watches_of_all=2)) as master:
         jobs = [
             await master.loop.change(lambda state, n=n: add_job(state, spec(f"j{n}")))
             for n in range(max(1, named))

@@ -23,7 +23,7 @@ import pytest
 from eva_master.adapters.bootstrap import Bootstrap
 from eva_master.adapters.local import processes
 from eva_master.adapters.local.cloud import BillLine, LocalCloud, LocalCloudConfig
-from eva_master.adapters.local.records import Record, Records
+from eva_master.adapters.local.records import HostRecord, HostRecords
 from eva_master.app.client import user_config_dir
 from eva_master.app.clouds.local.wiring import _secrets
 from eva_master.app.settings import master_model
@@ -120,7 +120,7 @@ class Bench:
         return dict(until(said))
 
     def host(self, instance: InstanceId = ONE) -> int:
-        pid = Records(self.root).read()[instance].pid
+        pid = HostRecords(self.root).read()[instance].pid
         assert pid is not None
         return pid
 
@@ -340,12 +340,12 @@ def later_process(born: str | None) -> subprocess.Popen[bytes]:
 def test_a_restarted_cloud_is_not_fooled_by_a_reused_pid(bench: Bench) -> None:
     bench.launch()
     bench.cloud.close()
-    records = Records(bench.root)
+    records = HostRecords(bench.root)
     (record,) = records.read().values()
     os.kill(bench.host(), signal.SIGKILL)
     with later_process(record.birth) as bystander:
-        changed = {name: getattr(record, name) for name in Record.__slots__}
-        records.write(Record(**{**changed, "pid": bystander.pid}))
+        changed = {name: getattr(record, name) for name in HostRecord.__slots__}
+        records.write(HostRecord(**{**changed, "pid": bystander.pid}))
         bench.open()
         bench.mailbox.expect(InstanceGone)
         assert bystander.poll() is None
@@ -392,8 +392,8 @@ def test_instances_survive_the_death_of_the_master(bench: Bench) -> None:
 def test_a_crash_before_the_host_was_started(bench: Bench) -> None:
     """The record is first: the launch is carried out by the next master, once."""
     bench.cloud.close()
-    record = Record.of_launch(LaunchInstance(ONE, OFFERING, 1), bench.clock.now())
-    Records(bench.root).write(record)
+    record = HostRecord.of_launch(LaunchInstance(ONE, OFFERING, 1), bench.clock.now())
+    HostRecords(bench.root).write(record)
     bench.open()
     up = bench.mailbox.expect(InstanceUp)
     assert bench.launch() == up
@@ -515,7 +515,7 @@ def test_nothing_is_launched_in_place_of_what_was_terminated(bench: Bench) -> No
     bench.mailbox.expect(InstanceGone)
     bench.cloud.execute(LaunchInstance(TWO, OFFERING, 1))
     assert bench.listed() == {}
-    assert TWO not in Records(bench.root).read()
+    assert TWO not in HostRecords(bench.root).read()
     bench.reopen()
     assert bench.launch(TWO).instance == TWO
 

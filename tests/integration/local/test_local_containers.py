@@ -18,7 +18,7 @@ from eva_master.adapters.local import processes
 from eva_master.adapters.local.cloud import Containers
 from eva_master.adapters.local.engine import Engine, ready_image
 from eva_master.adapters.local.image import Tree, python_tree
-from eva_master.adapters.local.records import Records
+from eva_master.adapters.local.records import HostRecords
 from eva_master.app.clouds.local.containers import settled
 from eva_master.app.clouds.local.section import LocalSection
 from eva_master.app.config import (
@@ -166,7 +166,7 @@ def test_the_worker_is_told_where_the_engine_is(bench: Bench, socket: Path) -> N
     assert said["--runtime"] == ["docker"]
     assert said["--docker-host"] == [f"unix://{socket}"]
     assert said["--docker-image"] == ["busybox:1"]
-    assert Records(bench.root).read()[ONE].engine == f"unix://{socket}"
+    assert HostRecords(bench.root).read()[ONE].engine == f"unix://{socket}"
 
 
 EXAMPLE = """

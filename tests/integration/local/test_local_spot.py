@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from eva_master.adapters.local.interruptions import drawn_life_ms, interrupt
-from eva_master.adapters.local.records import Records
+from eva_master.adapters.local.records import HostRecords
 from eva_master.app.cli import main
 from eva_master.model.actions import LaunchInstance
 from eva_master.model.catalog import Purchase, spot_family
@@ -74,7 +74,7 @@ def test_only_the_workers_of_spot_instances_are_told_whom_to_ask(spot: Bench) ->
     spot.launch(TWO)
     assert metadata(spot).notice() is None
     assert "--metadata-url" not in spot.worker(TWO)["argv"]
-    records = Records(spot.root).read()
+    records = HostRecords(spot.root).read()
     assert [records[it].purchase for it in (ONE, TWO)] == [Purchase.SPOT, Purchase.ON_DEMAND]
     assert records[ONE].price == SPOT.price
 
@@ -214,11 +214,11 @@ def test_no_other_process_is_ever_hit(spot: Bench) -> None:
     launch(spot)
     host = psutil.Process(spot.host())
     spot.cloud.close()
-    record = Records(spot.root).read()[ONE]
-    Records(spot.root).write(replace(record, pid=os.getpid()))
+    record = HostRecords(spot.root).read()[ONE]
+    HostRecords(spot.root).write(replace(record, pid=os.getpid()))
     with pytest.raises(NotFound, match="has just ended"):
         interrupt(spot.root, ONE)
-    Records(spot.root).write(record)
+    HostRecords(spot.root).write(record)
     assert host.is_running()
     spot.open(notice_ms=NEVER_MS)
 
@@ -228,7 +228,7 @@ def test_records_of_earlier_releases_are_of_instances_on_demand(spot: Bench) -> 
     file = spot.root / ONE / "record.json"
     file.write_text(file.read_text().replace(', "purchase": "on-demand"', ""))
     assert "purchase" not in file.read_text()
-    assert Records(spot.root).read()[ONE].purchase is Purchase.ON_DEMAND
+    assert HostRecords(spot.root).read()[ONE].purchase is Purchase.ON_DEMAND
 
 
 def invoked(*arguments: str, **variables: str) -> Any:

@@ -18,7 +18,7 @@ import pytest
 
 from eva_master.adapters.planner.partitioned import PartitionedPlanner
 from eva_master.adapters.planner.previews import Previews
-from eva_master.adapters.planner.process import ProcessPlanner, Watch
+from eva_master.adapters.planner.process import ProcessPlanner, RoundTimeout
 from eva_master.model.actions import RequestPlan
 from eva_master.model.errors import InvalidPlan
 from eva_master.model.events import PlanFailed, PlanReady
@@ -209,7 +209,7 @@ def waits() -> Snapshot:
 def test_a_round_that_takes_far_too_long_is_planned_greedily_or_fails(
     mailbox: Mailbox, tmp_path: Path, greedy: bool
 ) -> None:
-    watch = Watch(slow_s=0.1, longest_s=1.0)
+    watch = RoundTimeout(slow_s=0.1, longest_s=1.0)
     planner = ProcessPlanner(mailbox, "puppet", {}, BUILD, greedy=greedy, watch=watch)
     hung, snapshot = tmp_path / "hung", waits()
     planner.request(RequestPlan(1, snapshot, memory(hang=str(hung))))
@@ -230,7 +230,7 @@ def test_a_round_that_takes_far_too_long_is_planned_greedily_or_fails(
 def test_a_round_that_takes_long_is_told_with_its_time_and_partition_until_it_is_over(
     mailbox: Mailbox, tmp_path: Path, name: str, where: str
 ) -> None:
-    watch = Watch(slow_s=0.5, longest_s=2.0)
+    watch = RoundTimeout(slow_s=0.5, longest_s=2.0)
     slow = ProcessPlanner(mailbox, "puppet", {}, BUILD, watch=watch)
     quick = ProcessPlanner(mailbox, "puppet", {}, BUILD, watch=watch)
     planner = PartitionedPlanner({name: slow, "other": quick})

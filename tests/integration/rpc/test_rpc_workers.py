@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from eva_master.adapters.rpc._proto import worker_pb2 as pb
 from eva_master.adapters.rpc._proto.worker_pb2_grpc import WorkersStub
 from eva_master.adapters.rpc.workers import messages, sessions
-from eva_master.adapters.rpc.workers.sessions import Pace, Welcome, WorkerSessions, _Session
+from eva_master.adapters.rpc.workers.sessions import MessageRate, Welcome, WorkerSessions, _Session
 from eva_master.control.state.store import State
 from eva_master.model.actions import (
     FetchFiles,
@@ -115,18 +115,18 @@ async def test_a_worker_that_connects_again_and_again_is_not_read_faster_for_it(
 ) -> None:
     counted: list[int] = []
 
-    class Counting(Pace):
+    class Counting(MessageRate):
         def pause_s(self, parts: int) -> float:
             counted.append(parts)
             return super().pause_s(parts)
 
-    made: list[Pace] = []
+    made: list[MessageRate] = []
 
-    def pace() -> Pace:
+    def pace() -> MessageRate:
         made.append(Counting())
         return made[-1]
 
-    monkeypatch.setattr(sessions, "Pace", pace)
+    monkeypatch.setattr(sessions, "MessageRate", pace)
     reports = tuple(
         pb.TaskReport(run_id=RUN, attempt=it, phase=pb.PHASE_EXITED) for it in range(1, 8)
     )

@@ -15,7 +15,7 @@ import pytest
 from eva_worker.errors import Missing, StoreUnavailable
 from eva_worker.files.beneath import File
 from eva_worker.files.download import Fetcher
-from eva_worker.files.multipart import Source
+from eva_worker.files.multipart import UploadSource
 from eva_worker.files.objects import Objects
 from eva_worker.files.parts import PART, PartFile
 from tests.fakes.aws.service import bucket_url, shared
@@ -154,7 +154,7 @@ async def test_an_answer_that_is_lost_at_the_end_costs_nothing(
 
 @pytest.mark.parametrize("change", ["shorter", "replaced", "removed"])
 def test_only_the_file_whose_upload_began_is_sent(change: str, source: Path) -> None:
-    begun = Source.of(File.at(source))
+    begun = UploadSource.of(File.at(source))
     with begun.part(PART, 3) as part:
         assert part.read() == bytes([1, 1, 1])
         part.seek(-2, os.SEEK_END)

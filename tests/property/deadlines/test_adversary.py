@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eva_lab.runs import named_policy
-from eva_lab.simulator.cluster.cloud import Machine
+from eva_lab.simulator.cluster.cloud import SimulatedInstance
 from eva_lab.simulator.cluster.supply.spot_market import NOTICE_MS
 from eva_lab.simulator.run import Setup, Simulation
 from eva_master.model.catalog import Purchase
@@ -51,7 +51,7 @@ class Adversary:
         cloud.watch = self._bought
         cloud.sold_out = self._refuses
 
-    def _bought(self, machine: Machine) -> None:
+    def _bought(self, machine: SimulatedInstance) -> None:
         self._watch(machine)
         if machine.offering.purchase is Purchase.SPOT:
             later = 1_000 * next(self.lives)
@@ -63,7 +63,7 @@ class Adversary:
             return True
         return self._sold_out(offering)
 
-    def _take_back(self, machine: Machine) -> None:
+    def _take_back(self, machine: SimulatedInstance) -> None:
         cluster = self.simulation.cluster
         if not cluster.cloud.is_there(machine.instance):
             return

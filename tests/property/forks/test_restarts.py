@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 
 from eva_master.control.features.forks import tracker
 from eva_master.control.features.forks.tracker import Runner
-from eva_master.model.forks.merging import NOT_BEGUN, Kept, MergeRule, Merging
-from eva_master.model.forks.merging import Part as GivenPart
+from eva_master.model.forks.merging import NOT_BEGUN, MergeRule, Merging, PartFate
+from eva_master.model.forks.merging import GivenWeights as GivenPart
 from eva_master.model.ids import Millis
 from eva_worker.errors import Missing
 from eva_worker.orders import KeptPart, MergeNews, MergeRound, Part, PartGiven, PartsMerged, TaskKey
@@ -250,9 +250,9 @@ class World:
             fork.away = self.downtime
 
     def _tell(self, fork: Fork) -> None:
-        order = tracker.told(self.record, fork.number, fork.attempt, TOTAL)
+        order = tracker.instructions(self.record, fork.number, fork.attempt, TOTAL)
         parts = tuple(Part(it.fork, it.steps, it.digest) for it in order.parts)
-        fork.merges.told(
+        fork.merges.receive(
             MergeRound(
                 order.epoch,
                 order.steps,
@@ -278,7 +278,7 @@ class World:
                 part = GivenPart(fork.number, attempt, news.steps, news.digest)
                 self._change(tracker.gave(self.record, news.epoch, part))
             elif isinstance(news, PartsMerged):
-                kept = tuple(Kept(it.fork, it.kept, it.reason) for it in news.parts)
+                kept = tuple(PartFate(it.fork, it.kept, it.reason) for it in news.parts)
                 done = tracker.Done(news.epoch, fork.number, attempt, kept, digest=news.digest)
                 self._change(tracker.merged(self.record, done, RULE, Millis(0)))
         fork.news.clear()

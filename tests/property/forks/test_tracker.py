@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from eva_master.control.features.forks import tracker
 from eva_master.control.features.forks.tracker import Done, Runner
-from eva_master.model.forks.merging import NOT_BEGUN, Kept, MergeRule, Merging, Part
+from eva_master.model.forks.merging import NOT_BEGUN, GivenWeights, MergeRule, Merging, PartFate
 from eva_master.model.ids import Millis
 from tests.drawing import drawn
 
@@ -25,7 +25,7 @@ class Program:
     attempt: int
     epoch: int = 0
     done: int = 0
-    given: Part | None = None
+    given: GivenWeights | None = None
 
 
 @dataclass
@@ -58,7 +58,7 @@ class World:
 
     def tell(self, program: Program) -> None:
         """What a fork is told reaches it, and it goes on."""
-        told = tracker.told(self.record, program.fork, program.attempt, self.total)
+        told = tracker.instructions(self.record, program.fork, program.attempt, self.total)
         if told.finished:
             return
         if told.quota and told.epoch > program.epoch and not told.average:
@@ -72,13 +72,13 @@ class World:
             if told.give or program.done == told.quota or self.rng.random() < 0.3:
                 claim = program.done + (self.rng.random() < 0.05)
                 made = f"{program.epoch} {program.attempt}"
-                program.given = Part(program.fork, program.attempt, claim, made)
+                program.given = GivenWeights(program.fork, program.attempt, claim, made)
         if program.given is not None and program.epoch == told.epoch and not told.average:
             self.send("part", (program.epoch, program.given))
         if told.average:
             # A leader may have to leave some out: their weights may be no numbers.
             kept = tuple(
-                Kept(it.fork, self.rng.random() < 0.8, "" if self.rng.random() < 0.5 else "NaN")
+                PartFate(it.fork, self.rng.random() < 0.8, "" if self.rng.random() < 0.5 else "NaN")
                 for it in told.parts
             )
             figures = self.rng.choice([(None, None), (1.0, 1.0), (1.5, 1.0)])

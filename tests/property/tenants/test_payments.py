@@ -18,7 +18,7 @@ from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.planning.plan import Loans, Plan, PolicyMemory
 from eva_master.model.planning.quotas import Tenancy
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.model.planning.tenancy import Terms, Transfer
+from eva_master.model.planning.tenancy import LoanTerms, Transfer
 from eva_master.model.resources import Resources
 from tests.drawing import drawn
 from tests.fakes.chaos import CapriciousPolicy, ChaoticWorld
@@ -59,7 +59,7 @@ class Moneyed:
                 lenders = rng.sample([*TENANTS, "nobody"], rng.randint(1, 3))
                 amounts = tuple((it, rng.randint(-1, 10**7)) for it in sorted(lenders))
                 lent = tuple(rng.randint(0, 700) for _ in amounts)
-                terms.append(Terms(job.id, rng.randint(0, 3), amounts, lent))
+                terms.append(LoanTerms(job.id, rng.randint(0, 3), amounts, lent))
         payer, payee = rng.sample(TENANTS, 2)
         payments = (Transfer(payer, payee, rng.randint(-5, 1_000)),)
         return replace(plan, loans=Loans(tuple(terms), payments)), memory

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from eva_lab.simulator.results.metrics import Outcome
+from eva_lab.simulator.results.metrics import SimulationOutcome
 from eva_lab.simulator.run import Setup, Simulation
 from eva_lab.simulator.scenario.fixed_cluster import FixedCluster
 from eva_master.model.accounting.bounds import JobKind
@@ -87,7 +87,9 @@ def staged(given: tuple[TraceJob, ...]) -> tuple[TraceJob, ...]:
     return tuple(found)
 
 
-def run(given: tuple[TraceJob, ...], preset: str, **options: object) -> tuple[Outcome, Watched]:
+def run(
+    given: tuple[TraceJob, ...], preset: str, **options: object
+) -> tuple[SimulationOutcome, Watched]:
     policy = Watched(preset)
     off = policy.mode is Estimates.OFF
     setup = Setup(
@@ -103,7 +105,7 @@ def run(given: tuple[TraceJob, ...], preset: str, **options: object) -> tuple[Ou
 
 
 def exchanged(
-    given: tuple[TraceJob, ...], outcome: Outcome, at: int
+    given: tuple[TraceJob, ...], outcome: SimulationOutcome, at: int
 ) -> tuple[tuple[TraceJob, ...], int]:
     """The same jobs with other run times of all tasks that had not ended by some time.
 

@@ -16,7 +16,7 @@ from eva_master.model.events import MoveRequested
 from eva_master.model.fleet.partitions import Offers, Partition, Partitions
 from eva_master.model.ids import Family, JobId, Price
 from eva_master.model.job import Deadline, JobSpec
-from eva_master.model.records import Buys
+from eva_master.model.records import MarketRule
 from eva_master.model.resources import Resources
 from eva_master.testing.job_views import with_values
 from tests.fakes.jobs import job
@@ -95,7 +95,7 @@ def test_a_job_that_is_moved_to_where_none_is_sold_waits_no_longer() -> None:
     world = World(ALL, ON_DEMAND_ALONE, spot_until_ms=NEVER_MS)
     world.submit(allowed(spot_wait_ms=60 * MINUTE_MS))
     world.play(5)
-    assert world.state.jobs[JobId("a-1")].buys is Buys.SPOT
+    assert world.state.jobs[JobId("a-1")].buys is MarketRule.SPOT
     world.inbox.post(MoveRequested("m", JobId("a-1"), "p1", "me", operator=True))
     world.play(2)
     assert world.started_ms is not None

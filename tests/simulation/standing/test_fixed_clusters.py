@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks import short_jobs
 from eva_lab.simulator.cluster.attempt_log import Occupancy
-from eva_lab.simulator.results.metrics import InstanceFigures, JobFigures, Record
+from eva_lab.simulator.results.metrics import InstanceFigures, JobFigures, RunRecord
 from eva_lab.simulator.results.short_tasks import Waits, peak_up, short_tasks
 from eva_lab.simulator.scenario.fixed_cluster import FixedCluster
 from eva_master.model.catalog import Purchase
@@ -172,7 +172,7 @@ def occupancy(run: str, attempt: int, at_ms: int) -> Occupancy:
 
 
 def test_a_wait_ends_with_the_first_start() -> None:
-    record = Record(
+    record = RunRecord(
         jobs=(job_figures("a", 1_000), job_figures("b", 0)),
         occupancies=(
             occupancy("a/0", 1, 3_000),
@@ -194,7 +194,7 @@ def up(begin_ms: int, end_ms: int, purchase: Purchase = Purchase.SPOT) -> Instan
 
 def test_transient_servers_are_counted_while_jobs_arrive() -> None:
     hour = 3_600_000
-    record = Record(
+    record = RunRecord(
         jobs=(job_figures("a", hour), job_figures("b", 3 * hour)),
         instances=(
             up(0, 2 * hour),

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from eva_lab.simulator.cluster.attempt_log import Span
+from eva_lab.simulator.cluster.attempt_log import CoveredTime
 from eva_lab.simulator.results.lower_bound import reference_bound
-from eva_lab.simulator.results.metrics import Outcome
+from eva_lab.simulator.results.metrics import SimulationOutcome
 from eva_lab.simulator.run import Setup, simulate
 from eva_lab.traces import read_trace, write_trace
 from eva_lab.traces.describe import describe
@@ -37,13 +37,13 @@ def array(*durations_ms: int | None, stated_ms: int = 5_000, **more: object) -> 
     return TraceJob("a", Workload("w"), 0, stated_ms, tasks, **fields)  # type: ignore[arg-type]
 
 
-def ran(*jobs: TraceJob, durations: bool = True) -> Outcome:
+def ran(*jobs: TraceJob, durations: bool = True) -> SimulationOutcome:
     policy = POLICY.build(POLICY.config())
     setup = Setup(Trace("t", jobs), (ONE,), policy, durations=durations, keep_record=True)
     return simulate(setup)
 
 
-def moving(outcome: Outcome) -> dict[str, int]:
+def moving(outcome: SimulationOutcome) -> dict[str, int]:
     """How long each task made progress."""
     return {one.run: one.moving_ms for one in outcome.record.occupancies}
 
@@ -240,7 +240,7 @@ def test_slow_families_take_longer_for_each_task() -> None:
 
 
 def test_a_span_counts_what_is_covered_twice_once() -> None:
-    span = Span()
+    span = CoveredTime()
     for start, end in ((10, 20), (15, 30), (40, 50), (0, 5), (45, 47), (30, 41), (60, 60)):
         span.add(start, end)
     assert span.covered_ms == 5 + 40

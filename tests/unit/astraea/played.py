@@ -30,7 +30,7 @@ from eva_master.model.planning.job_view import GpuTime, JobView
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.sizes import with_sizes
 from eva_master.model.planning.snapshot import InstanceView, RemainingWork, RunView, Snapshot
-from eva_master.model.planning.tenancy import Standing, TenantView
+from eva_master.model.planning.tenancy import TenantBenefit, TenantView
 from eva_master.model.resources import Resources
 from eva_master.ports import Policy
 from eva_master.testing.job_views import job_view
@@ -125,7 +125,7 @@ class Market:
         options = {"round_gap_s": 3600, **self.options}
         self.policy = self.built(options)
         self.memory: PolicyMemory | None = None
-        self.standing = dict.fromkeys(self.quotas, Standing())
+        self.standing = dict.fromkeys(self.quotas, TenantBenefit())
         self.bought = nodes(self.nodes)
         self.left = {work.name: work.hours for work in self.works}
         self.known = {work.name: work for work in self.works}

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from eva_master.model.accounting.worth import Worth
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Exact, Family
-from eva_master.model.planning.tenancy import Standing, Transfer
+from eva_master.model.planning.tenancy import TenantBenefit, Transfer
 from eva_master.model.resources import Resources
-from eva_policies.astraea.requests import Ask
+from eva_policies.astraea.requests import RoomRequest
 from eva_policies.astraea.settling import Position, Settlement, settle
 from eva_policies.astraea.standalone_shadow import TwinJob, advance
 from tests.unit.astraea.played import DAY, Market, Work
@@ -191,7 +191,7 @@ class TestGuarantee:
         assert isinstance(owed, int)
         assert owed > 100 * MILLION
         assert market.members("late") <= 2, "ana's idle GPUs are not lent"
-        market.standing["ana"] = Standing(received=10**12)
+        market.standing["ana"] = TenantBenefit(received=10**12)
         market.play(DAY + 1)
         assert "owed:ana" not in market.plans[-1].figures
         assert market.members("late") == 4
@@ -267,5 +267,5 @@ class TestUntrueLengths:
 
 def _told_an_hour() -> TwinJob:
     need = {Family("g"): Resources(1, 0, 0)}
-    ask = Ask("j/0", "j", "ana", 1, need, {Family("g"): MILLIS_PER_HOUR}, (0, "j"))
+    ask = RoomRequest("j/0", "j", "ana", 1, need, {Family("g"): MILLIS_PER_HOUR}, (0, "j"))
     return TwinJob.of([ask], 0, Worth(100 * MILLION, loses_per_hour=MILLION))

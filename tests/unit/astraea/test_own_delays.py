@@ -12,7 +12,7 @@ from eva_master.model.accounting.worth import Worth
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Family
 from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.resources import Resources
-from eva_policies.astraea.requests import Ask
+from eva_policies.astraea.requests import RoomRequest
 from eva_policies.astraea.standalone_shadow import TwinJob, advance, fits
 from tests.unit.astraea.played import Market, Work, alone, spent
 
@@ -26,7 +26,7 @@ def twin_of(hours: float = 1, *, cpus: int = 1_000, gpus: int = 1, start_ms: int
     """A job of ana's with a task, in its twin."""
     need = {G: Resources(gpus, cpus, 1_024)}
     left = {G: round(hours * HOUR)}
-    ask = Ask("j/0", "j", "ana", 1, need, left, (0, "j"), start_ms=start_ms)
+    ask = RoomRequest("j/0", "j", "ana", 1, need, left, (0, "j"), start_ms=start_ms)
     return TwinJob.of([ask], 0, WORTH)
 
 
@@ -65,7 +65,7 @@ class TestTwins:
 
     def test_a_failed_task_of_an_array_takes_the_twin_as_long_as_one_member(self) -> None:
         need = {G: Resources(1, 0, 0)}
-        asks = [Ask(f"j/{n}", "j", "ana", 1, need, {G: HOUR}, (0, "j")) for n in range(4)]
+        asks = [RoomRequest(f"j/{n}", "j", "ana", 1, need, {G: HOUR}, (0, "j")) for n in range(4)]
         array = TwinJob.of(asks, 0, WORTH)
         array.spoil(HOUR, one_by_one=True)
         play(array, 0, 20)
@@ -74,7 +74,7 @@ class TestTwins:
     def test_a_limit_of_its_own_keeps_tasks_of_an_array_back_in_its_twin_too(self) -> None:
         """Of ten tasks two may have a place at a time, on a quota of four GPUs."""
         need = {G: Resources(1, 0, 0)}
-        asks = [Ask(f"j/{n}", "j", "ana", 1, need, {G: HOUR}, (0, "j")) for n in range(2)]
+        asks = [RoomRequest(f"j/{n}", "j", "ana", 1, need, {G: HOUR}, (0, "j")) for n in range(2)]
         twin = TwinJob.of(asks, 0, WORTH, more=8)
         advance({"j": twin}, {"ana": ((G, 4),)}, 0, 20 * HOUR, rounds=False)
         assert twin.done == pytest.approx(5 * HOUR, abs=1_000)

@@ -12,12 +12,12 @@ import pytest
 
 from eva_master.model.ids import MILLION, Family
 from eva_master.model.resources import Resources
-from eva_policies.astraea_published.calendar import Calendar, Server
+from eva_policies.astraea_published.calendar import Calendar, CalendarServer
 from eva_policies.astraea_published.clock import round_at
 from eva_policies.astraea_published.incomes import divided
 from eva_policies.astraea_published.requests import Bandwidth, Request, Schedule
-from eva_policies.astraea_published.rounds import Ledger, Quota, scheduled
-from eva_policies.astraea_published.schedules import Limit, best
+from eva_policies.astraea_published.rounds import Ledger, TypeQuota, scheduled
+from eva_policies.astraea_published.schedules import TypeLimit, best
 from eva_policies.astraea_published.theta import LEAST, Full, density, rounds_of
 
 GPU = Family("gpu")
@@ -28,7 +28,7 @@ THETA_16 = Full(15 * MILLION, 15 * MILLION)
 
 def fleet(sizes: Sequence[int], slots: int, ps: int = 1, full: Full = THETA_16) -> Calendar:
     """Servers with so many GPUs each."""
-    return Calendar([Server(None, Resources(it, 0, 0)) for it in sizes], slots, ps, full)
+    return Calendar([CalendarServer(None, Resources(it, 0, 0)) for it in sizes], slots, ps, full)
 
 
 def job(
@@ -59,9 +59,9 @@ def falling(first: float, per_slot: float) -> Callable[[int], int]:
     return lambda slot: max(0, round(MILLION * (first - per_slot * slot)))
 
 
-def anything(calendar: Calendar) -> dict[Family, Limit]:
+def anything(calendar: Calendar) -> dict[Family, TypeLimit]:
     """No limit but what there is."""
-    return {GPU: Limit(np.full(calendar.slots, 1 << 20), np.full(calendar.slots, 1 << 20))}
+    return {GPU: TypeLimit(np.full(calendar.slots, 1 << 20), np.full(calendar.slots, 1 << 20))}
 
 
 # -- the worked example of sections 4.2 to 4.4 -----------------------------------------------------
@@ -70,7 +70,7 @@ def anything(calendar: Calendar) -> dict[Family, Limit]:
 def example() -> Ledger:
     """Round 1 of batch 2 after each user's first job: four servers of two workers and a PS."""
     calendar = fleet((2, 2, 2, 2), 4)
-    quotas = {name: {GPU: Quota(4, 2)} for name in ("u1", "u2")}
+    quotas = {name: {GPU: TypeQuota(4, 2)} for name in ("u1", "u2")}
     ledger = Ledger({GPU: calendar}, quotas)
     for tenant, server, slots in (("u1", 0, (0, 2)), ("u2", 1, (2, 4))):
         calendar.take(server, *slots, ONE, 2)
@@ -249,7 +249,7 @@ def market(draw: random.Random, slots: int, tenants: int) -> Ledger:
     each = draw.randint(1, 3)
     names = [f"u{number}" for number in range(tenants)]
     calendar = fleet([1] * (each * tenants), slots, ps=1, full=Full(4 * MILLION, 3 * MILLION))
-    return Ledger({GPU: calendar}, {name: {GPU: Quota(each, each)} for name in names})
+    return Ledger({GPU: calendar}, {name: {GPU: TypeQuota(each, each)} for name in names})
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -264,7 +264,7 @@ def test_no_report_of_a_job_gains(seed: int) -> None:
     def true_payoff(told: Request) -> int:
         """What the last job has of a round in which it tells this."""
         calendar = fleet([1] * sizes, slots, full=Full(4 * MILLION, 3 * MILLION))
-        ledger = Ledger({GPU: calendar}, {"u0": {GPU: Quota(sizes, sizes)}})
+        ledger = Ledger({GPU: calendar}, {"u0": {GPU: TypeQuota(sizes, sizes)}})
         found = scheduled(ledger, [*jobs[:-1], told], EVEN).get(told.id)
         if found is None:
             return 0
@@ -324,7 +324,7 @@ def test_a_tenant_has_at_least_what_it_would_have_alone(seed: int) -> None:
 
     def own(requests: Sequence[Request], tenants: int) -> dict[str, Schedule]:
         calendar = fleet([1] * (2 * tenants), 4, full=nearly_free)
-        quotas = {f"u{number}": {GPU: Quota(2, 2)} for number in range(tenants)}
+        quotas = {f"u{number}": {GPU: TypeQuota(2, 2)} for number in range(tenants)}
         found = scheduled(Ledger({GPU: calendar}, quotas), requests, EVEN, share=False)
         return {name: it.schedule for name, it in found.items()}
 
@@ -349,7 +349,7 @@ def test_who_is_worth_nothing_runs_at_the_end() -> None:
 def test_without_sharing_a_job_stays_in_its_quota() -> None:
     """BatchSche: what the other tenant leaves is of no use to it."""
     wide = job("wide", "u0", work=8, least=4, most=4, worth=falling(50, 1), slots=4)
-    quotas = {name: {GPU: Quota(2, 2)} for name in ("u0", "u1")}
+    quotas = {name: {GPU: TypeQuota(2, 2)} for name in ("u0", "u1")}
     for share in (True, False):
         ledger = Ledger({GPU: fleet([1] * 4, 4)}, quotas)
         assert bool(scheduled(ledger, [wide], EVEN, share=share)) is share

@@ -13,7 +13,7 @@ from eva_master.model.planning.snapshot import RemainingWork, Snapshot
 from eva_master.model.planning.suspension import Preemption
 from eva_master.packing.claims import making
 from eva_master.packing.claims.making import Rules, with_claims
-from eva_master.packing.claims.views import View
+from eva_master.packing.claims.views import ClaimView
 from eva_master.packing.claims.walk import Way
 from tests.fakes.snapshots import START, Cluster, offer, task
 
@@ -55,18 +55,18 @@ def view(
     ignored: tuple[JobId, ...] = (),
     preemption: Preemption = Preemption.NEVER,
     alone: int = -1,
-) -> View:
+) -> ClaimView:
     """The view of a policy, where the first claim is refused some ways."""
     claimed = with_claims(snapshot, Rules(ignored, preemption))
-    return View.of(claimed, frozenset((0, way) for way in refused), alone)
+    return ClaimView.of(claimed, frozenset((0, way) for way in refused), alone)
 
 
-def holds(seen: View) -> dict[RunId, str]:
+def holds(seen: ClaimView) -> dict[RunId, str]:
     """Why task runs wait that a policy does not see."""
     return {it.run: it.reason for it in seen.completed(Plan()).entries if isinstance(it, Hold)}
 
 
-def ways(seen: View) -> list[Way]:
+def ways(seen: ClaimView) -> list[Way]:
     return [step.way for step in seen.walk.steps]
 
 
@@ -84,7 +84,7 @@ def test_all_that_could_be_free_first_is_hidden_with_the_job_that_waits_for_it()
     (claim,) = snapshot.claims
     assert (claim.job, claim.runs, claim.priority) == ("u", ("u/0",), 5)
     assert (claim.instances, claim.slots) == (("i", "k"), ())
-    seen = View.of(snapshot)
+    seen = ClaimView.of(snapshot)
     assert shown(seen.shown) == ({"v"}, set())
     assert seen.shown.catalog[0].limit == 0
     told = "limit of box@local/on-demand reached; kept for it once there is room: i, k"
@@ -178,12 +178,12 @@ def test_a_job_that_had_no_use_for_its_room_is_kept_none_and_comes_first_all_the
     kept = [(it.job, it.instances) for it in claimed.claims]
     assert kept == [("first", ()), ("urgent", ("i", "k"))]
     # It is planned for first: there may be use for the room by now.
-    seen = View.of(claimed)
+    seen = ClaimView.of(claimed)
     assert ways(seen) == [Way.READY, Way.BEHIND]
     assert "first" in shown(seen.shown)[0]
     assert "i" in shown(seen.shown)[1]
     # If there is none, nobody waits for it.
-    again = View.of(claimed, frozenset({(0, Way.READY)}))
+    again = ClaimView.of(claimed, frozenset({(0, Way.READY)}))
     assert ways(again) == [Way.OPEN, Way.READY]
     assert shown(again.shown)[0] == {"a", "urgent"}
 

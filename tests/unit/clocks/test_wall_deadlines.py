@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from eva_master.adapters.http.metrics import _figures
-from eva_master.adapters.rpc.server.shown.buying import buying_of, told
+from eva_master.adapters.rpc.server.shown.buying import buying_of, explain
 from eva_master.control.machine import Machine
 from eva_master.control.state.store import State
 from eva_master.model.actions import Reply
@@ -98,11 +98,11 @@ def test_users_are_told_times_of_day_and_that_the_clock_was_set() -> None:
     it = submitted(Deadline(at_ms=4 * HOUR))
     job = it.state.jobs[JOB]
     wall = WallClock(2 * HOUR, Millis(HOUR // 2), 2 * HOUR)
-    lines = list(told(job, None, Millis(HOUR), wall=wall))
+    lines = list(explain(job, None, Millis(HOUR), wall=wall))
     assert lines[0].startswith("due at 1970-01-01 04:00:00 UTC")
     assert "was set 2h 0m forward at 1970-01-01 02:30:00 UTC" in lines[1]
-    assert not any("was set" in line for line in told(job, None, Millis(HOUR), wall=AS_LOOP))
-    restarted = list(told(job, None, Millis(HOUR), wall=WallClock(-2 * HOUR)))
+    assert not any("was set" in line for line in explain(job, None, Millis(HOUR), wall=AS_LOOP))
+    restarted = list(explain(job, None, Millis(HOUR), wall=WallClock(-2 * HOUR)))
     assert "is 2h 0m behind the master's time" in restarted[1]
     shown = buying_of(job, Outlook(), Millis(HOUR), wall)
     assert shown is not None

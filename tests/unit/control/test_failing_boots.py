@@ -11,8 +11,8 @@ from dataclasses import replace
 import pytest
 
 from eva_lab.simulator.cluster.attempt_log import History
-from eva_lab.simulator.cluster.cloud import Life
-from eva_lab.simulator.cluster.work import Attempt
+from eva_lab.simulator.cluster.cloud import LifeStages
+from eva_lab.simulator.cluster.work import SimulatedAttempt
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.policy_registry import policies
 from eva_master.control.settings import Settings
@@ -60,11 +60,11 @@ CATALOGS = {"one": ONE, "forty": FORTY}
 class Ordered(History):
     """Tells of each attempt that was ordered."""
 
-    def __init__(self, tell: Callable[[Attempt], None]) -> None:
+    def __init__(self, tell: Callable[[SimulatedAttempt], None]) -> None:
         super().__init__()
         self._tell = tell
 
-    def ordered(self, attempt: Attempt) -> None:
+    def ordered(self, attempt: SimulatedAttempt) -> None:
         super().ordered(attempt)
         self._tell(attempt)
 
@@ -101,7 +101,7 @@ class World(SimulatedCluster):
         self._seen: set[InstanceId] = set()
         self.cloud.life_of = self._life_of
 
-    def _life_of(self, instance: InstanceId, offering: Offering) -> Life:
+    def _life_of(self, instance: InstanceId, offering: Offering) -> LifeStages:
         setup_ms = offering.type.setup_ms
         if instance not in self._seen:
             self._seen.add(instance)
@@ -111,9 +111,9 @@ class World(SimulatedCluster):
                 self.timeline.after(after, lambda: self._end(instance))
         elif self._fails(offering) and self._form in ("boot", "launch", "silent"):
             setup_ms = 10**9
-        return Life(offering.type.acquisition_ms, setup_ms, 1_000)
+        return LifeStages(offering.type.acquisition_ms, setup_ms, 1_000)
 
-    def _ordered(self, attempt: Attempt) -> None:
+    def _ordered(self, attempt: SimulatedAttempt) -> None:
         instance, order = attempt.instance, attempt.order
         if not self._fails(self.state.instances[instance].offering):
             return

@@ -32,7 +32,7 @@ from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.spot_choice import SpotChoice
 from eva_master.model.records import Job
 from eva_master.model.resources import Resources
-from eva_master.model.states import Buys, RunState
+from eva_master.model.states import MarketRule, RunState
 from tests.unit.control.test_control_cloud import (
     CATALOG,
     FIRST,
@@ -93,13 +93,13 @@ def runs_now(it: Machine, *beside: RunId) -> None:
         told(it, WorkerReported(name, 1, reports), NOW)
 
 
-@pytest.fixture(name="bought", params=[Buys.STAYS])
-def _bought(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Buys:
+@pytest.fixture(name="bought", params=[MarketRule.STAYS])
+def _bought(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> MarketRule:
     """What is bought for jobs with deadlines, from now on: they have no time to lose."""
-    buys: Buys = request.param
+    buys: MarketRule = request.param
 
     def found(context: Context, job: Job) -> market_choice._Found:
-        return market_choice._Found(Buys.ANY if context.now < NOW else buys)
+        return market_choice._Found(MarketRule.ANY if context.now < NOW else buys)
 
     monkeypatch.setattr(market_choice, "_in_time", found)
     return buys
@@ -152,26 +152,26 @@ def test_two_that_are_to_be_alone_on_one_instance_take_its_room_once() -> None:
     assert taken(NOW + 1) == capacity
     # The first had time to lose and has none again: so it is the first once more.
     own = it.state.jobs[JOB]
-    it.state.put_job(replace(own, buys=Buys.ON_DEMAND))
+    it.state.put_job(replace(own, buys=MarketRule.ON_DEMAND))
     assert taken(NOW + 2) == capacity
     it.state.put_job(own)
     assert taken(NOW + 3) == capacity
 
 
-@pytest.mark.parametrize("bought", [Buys.ALONE, Buys.STAYS], indirect=True)
-def test_it_or_who_is_beside_it_leaves_while_it_has_time_for_that(bought: Buys) -> None:
+@pytest.mark.parametrize("bought", [MarketRule.ALONE, MarketRule.STAYS], indirect=True)
+def test_it_or_who_is_beside_it_leaves_while_it_has_time_for_that(bought: MarketRule) -> None:
     it = gang_of_three()
     asked = request(it.handle([another()], Millis(5)))
     it.handle([PlanReady(asked.round, Plan((), (Assign(NEIGHBOUR, SECOND),)), None)], Millis(6))
     runs_now(it, NEIGHBOUR)
-    assert {pinned for _, pinned, _ in places(it, NOW + 1).values()} == {bought is Buys.STAYS}
+    assert {pinned for _, pinned, _ in places(it, NOW + 1).values()} == {bought is MarketRule.STAYS}
     asked = request(it.handle([another("third")], Millis(NOW + 2)))
     leaves = Plan((NewInstance(0, ZONES[0]),), (Assign(NEIGHBOUR, 0),))
     it.handle([PlanReady(asked.round, leaves, None)], Millis(NOW + 2))
     assert it.state.runs[NEIGHBOUR].target not in (None, SECOND)
     found = places(it, NOW + 3)
-    assert {pinned for _, pinned, _ in found.values()} == {bought is Buys.STAYS}
-    assert (found[RUNS[2]][2] == ROOMY) is (bought is Buys.STAYS)
+    assert {pinned for _, pinned, _ in found.values()} == {bought is MarketRule.STAYS}
+    assert (found[RUNS[2]][2] == ROOMY) is (bought is MarketRule.STAYS)
 
 
 def offered(picture: Snapshot) -> dict[RunId, bool]:
@@ -180,22 +180,28 @@ def offered(picture: Snapshot) -> dict[RunId, bool]:
     return {view.id: any(is_spot(family) for family, _ in view.task.demand) for view in views}
 
 
-@pytest.mark.parametrize("own", [Buys.ANY, Buys.APART])
+@pytest.mark.parametrize("own", [MarketRule.ANY, MarketRule.APART])
 @pytest.mark.parametrize("kind", list(JobKind))
 def test_who_is_beside_it_makes_room_only_where_no_spot_launch_is_waited_for(
-    kind: JobKind, own: Buys, monkeypatch: pytest.MonkeyPatch
+    kind: JobKind, own: MarketRule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also who is to go apart itself."""
-    kept = {"buys": Buys.ANY}
+    kept = {"buys": MarketRule.ANY}
     monkeypatch.setattr(market_choice, "_in_time", lambda *_: market_choice._Found(kept["buys"]))
     it = alone_beside_a_neighbour(kind)
     it.state.put_job(replace(it.state.jobs[it.state.runs[NEIGHBOUR].job], buys=own))
     assert offered(seen(it, NOW + 1)) == {NEIGHBOUR: True, FARTHER: True}
-    turns = [Buys.ALONE, Buys.ON_DEMAND, Buys.STAYS, Buys.APART, Buys.ALONE]
+    turns = [
+        MarketRule.ALONE,
+        MarketRule.ON_DEMAND,
+        MarketRule.STAYS,
+        MarketRule.APART,
+        MarketRule.ALONE,
+    ]
     for at, buys in enumerate(turns, 10):
         kept["buys"] = buys
         it._context.touch_job(JOB)
-        urgent = buys in (Buys.ALONE, Buys.STAYS)
+        urgent = buys in (MarketRule.ALONE, MarketRule.STAYS)
         assert offered(seen(it, NOW + at)) == {NEIGHBOUR: not urgent, FARTHER: True}
     # Once it has gone elsewhere, nobody waits for room any more.
     leaves = Plan((NewInstance(0, LARGE),), (Assign(RUNS[0], 0),))
@@ -244,9 +250,9 @@ def alone_beside_a_neighbour(kind: JobKind = JobKind.GANG) -> Machine:
     return it
 
 
-@pytest.mark.parametrize("bought", list(Buys), indirect=True)
+@pytest.mark.parametrize("bought", list(MarketRule), indirect=True)
 @pytest.mark.parametrize("kept", [False, True])
-def test_nobody_with_time_to_lose_starts_beside_it(bought: Buys, kept: bool) -> None:
+def test_nobody_with_time_to_lose_starts_beside_it(bought: MarketRule, kept: bool) -> None:
     """They were to share an instance that is launched, when one of them is to be alone."""
     it = Machine(State((*CATALOG, LARGE)), machine().settings)
     for event, run, where in ((within(9), RUNS[0], 0), (another(), NEIGHBOUR, FIRST)):
@@ -255,11 +261,11 @@ def test_nobody_with_time_to_lose_starts_beside_it(bought: Buys, kept: bool) -> 
         it.handle([PlanReady(asked.round, Plan(new, (Assign(run, where),)), None)], Millis(1))
     if kept:
         neighbour = it.state.jobs[it.state.runs[NEIGHBOUR].job]
-        it.state.put_job(replace(neighbour, buys=Buys.ON_DEMAND))
+        it.state.put_job(replace(neighbour, buys=MarketRule.ON_DEMAND))
     it._context.touch_job(JOB)
     told(it, InstanceUp(FIRST, Millis(2)), NOW)
     assert it.state.jobs[JOB].buys is bought
-    turns = bought in (Buys.ALONE, Buys.STAYS) and not kept
+    turns = bought in (MarketRule.ALONE, MarketRule.STAYS) and not kept
     assert it.state.runs[NEIGHBOUR].target == (None if turns else FIRST)
     assert it.state.runs[RUNS[0]].target == FIRST
     # Both take all room there, or it alone does: nobody is given a place beside it.
@@ -275,7 +281,7 @@ def planned(it: Machine, plan: Plan, at: int) -> None:
 
 
 @pytest.mark.usefixtures("bought")
-@pytest.mark.parametrize("bought", [Buys.ALONE], indirect=True)
+@pytest.mark.parametrize("bought", [MarketRule.ALONE], indirect=True)
 def test_it_does_not_stop_to_be_in_company_elsewhere() -> None:
     it = alone_beside_a_neighbour()
     planned(it, Plan((), (Assign(RUNS[0], SECOND),)), NOW + 1)
@@ -303,7 +309,7 @@ def crowded_out(
     return it
 
 
-def looked_at(it: Machine, at: int) -> tuple[Buys, bool, set[bool]]:
+def looked_at(it: Machine, at: int) -> tuple[MarketRule, bool, set[bool]]:
     """What is bought for the job, whether it is alone, and whether it is offered spot instances."""
     it._context.touch_job(JOB)
     (view,) = (view for view in seen(it, at).runs if view.job == JOB)
@@ -315,24 +321,24 @@ def test_whom_company_alone_would_make_late_may_be_on_spot_instances(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     it = crowded_out(monkeypatch, SpotChoice.LEARNED)
-    assert looked_at(it, 10) == (Buys.APART, True, {False, True})
+    assert looked_at(it, 10) == (MarketRule.APART, True, {False, True})
     # Alone it has time to lose again: it does not come back to company for that.
     ample = Slack(left_ms=3 * HOUR, slack_ms=HOUR, reserve_ms=300_000, change_ms=200_000)
     monkeypatch.setattr(market_choice, "slack", lambda *_: ample)
-    assert looked_at(it, 20) == (Buys.APART, True, {False, True})
+    assert looked_at(it, 20) == (MarketRule.APART, True, {False, True})
     # Nor does it meet other company while it moves, or starts anew where it is.
     it.handle([WorkerRegistered(FIRST, 3, SIZE, ())], Millis(30))
     assert it.state.runs[RUNS[0]].state is RunState.STOPPING
-    assert looked_at(it, 31) == (Buys.APART, True, {False, True})
+    assert looked_at(it, 31) == (MarketRule.APART, True, {False, True})
     it.handle([InstanceGone(FIRST, Millis(2), Millis(40))], Millis(40))
-    assert it.state.jobs[JOB].buys is Buys.ANY
+    assert it.state.jobs[JOB].buys is MarketRule.ANY
 
 
 def test_by_a_rule_that_has_all_on_demand_it_is_alone_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     it = crowded_out(monkeypatch, SpotChoice.ON_DEMAND)
-    assert looked_at(it, 10) == (Buys.ALONE, True, {False})
+    assert looked_at(it, 10) == (MarketRule.ALONE, True, {False})
 
 
 def test_what_company_costs_is_no_loss_of_time_once_it_is_alone(

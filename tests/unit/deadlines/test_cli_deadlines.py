@@ -9,10 +9,10 @@ import pytest
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc.server.shown.buying import (
     buying_of,
+    explain,
     late_ppm,
     markets_of,
     notes_on,
-    told,
     why_it_waits,
 )
 from eva_master.app.cli.views import tables
@@ -21,7 +21,7 @@ from eva_master.model.changes import JobAccount
 from eva_master.model.ids import Exact, JobId, Millis
 from eva_master.model.job import Deadline
 from eva_master.model.records import Job
-from eva_master.model.states import Buys, JobState
+from eva_master.model.states import JobState, MarketRule
 from eva_master.ports.reading import Outlook
 from tests.fakes.jobs import CPU, job
 
@@ -54,7 +54,7 @@ def on_spot_alone() -> Job:
             ["due at 1970-01-01 01:00:00 UTC; at its pace it ends 30m 0s before that"],
         ),
         (
-            {"buys": Buys.SPOT, "buys_ms": Millis(1), "buys_until_ms": Millis(60_000)},
+            {"buys": MarketRule.SPOT, "buys_ms": Millis(1), "buys_until_ms": Millis(60_000)},
             None,
             [
                 "due at 1970-01-01 01:00:00 UTC",
@@ -63,7 +63,7 @@ def on_spot_alone() -> Job:
             ],
         ),
         (
-            {"buys": Buys.ON_DEMAND, "buys_ms": Millis(2_000)},
+            {"buys": MarketRule.ON_DEMAND, "buys_ms": Millis(2_000)},
             2 * HOUR,
             [
                 "due at 1970-01-01 01:00:00 UTC; at its pace it ends 1h 0m after that",
@@ -81,7 +81,7 @@ def on_spot_alone() -> Job:
 def test_jobs_say_how_they_stand(
     changes: dict[str, object], ends_ms: int | None, lines: list[str]
 ) -> None:
-    assert list(told(record(**changes), ends_ms, Millis(0))) == lines
+    assert list(explain(record(**changes), ends_ms, Millis(0))) == lines
 
 
 @pytest.mark.parametrize(
@@ -91,14 +91,14 @@ def test_how_often_to_checkpoint_follows_from_how_long_instances_last(
     hours: float, advice: str
 ) -> None:
     plain = replace(record(), spec=job("a", 1, checkpoint_interval_ms=HOUR))
-    (line,) = told(plain, None, Millis(0), round(hours * HOUR))
+    (line,) = explain(plain, None, Millis(0), round(hours * HOUR))
     assert f"a checkpoint every {advice}, if one takes a minute; it says every 1h 0m" in line
-    kept = replace(plain, buys=Buys.ON_DEMAND)
-    assert len(list(told(kept, None, Millis(0), HOUR))) == 1
+    kept = replace(plain, buys=MarketRule.ON_DEMAND)
+    assert len(list(explain(kept, None, Millis(0), HOUR))) == 1
 
 
 def test_what_is_late_says_so() -> None:
-    assert list(told(record(), None, Millis(2 * HOUR))) == [
+    assert list(explain(record(), None, Millis(2 * HOUR))) == [
         "due at 1970-01-01 01:00:00 UTC, and it is late"
     ]
 
@@ -107,14 +107,14 @@ def test_what_runs_on_spot_alone_is_warned_of_at_once() -> None:
     assert notes_on(record().spec) == ()
     (note,) = notes_on(on_spot_alone().spec)
     assert "nothing keeps the deadline" in note
-    assert "spot instances alone" in list(told(on_spot_alone(), None, Millis(0)))[-1]
+    assert "spot instances alone" in list(explain(on_spot_alone(), None, Millis(0)))[-1]
 
 
 def test_messages_have_what_is_known() -> None:
     plain = replace(record(), spec=job("a", 1))
     assert buying_of(plain, UNKNOWN, NOW) is None
     assert why_it_waits(plain) == ""
-    waits = replace(plain, buys=Buys.SPOT, buys_ms=Millis(5), buys_until_ms=Millis(9))
+    waits = replace(plain, buys=MarketRule.SPOT, buys_ms=Millis(5), buys_until_ms=Millis(9))
     assert buying_of(waits, UNKNOWN, NOW) == pb.Buying(what="spot", since_ms=5, until_ms=9)
     assert why_it_waits(waits).startswith("it waits for a spot instance")
     assert buying_of(record(), UNKNOWN, NOW) == pb.Buying(what="any", due_ms=HOUR)
@@ -207,4 +207,4 @@ def test_where_it_ran_and_what_that_saved() -> None:
 
 
 def test_status_has_words_for_all_that_is_done_for_who_would_be_late() -> None:
-    assert set(tables._KEPT) == set(Buys) - {Buys.ANY, Buys.SPOT}
+    assert set(tables._KEPT) == set(MarketRule) - {MarketRule.ANY, MarketRule.SPOT}

@@ -31,7 +31,7 @@ from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan
 from eva_master.model.planning.snapshot import RunView
 from eva_master.model.planning.spot_choice import SpotChoice
 from eva_master.model.records import Progress
-from eva_master.model.states import Buys, JobState, RunState
+from eva_master.model.states import JobState, MarketRule, RunState
 from eva_master.testing.job_views import with_values
 from tests.unit.control.test_control_cloud import (
     CATALOG,
@@ -151,7 +151,7 @@ def test_when_its_time_is_up_it_turns_back_from_a_spot_instance(restarts: bool) 
     actions = it.handle([Tick()], alarm)
     assert it.state.runs[RUN].target is None
     assert offered(actions) == {False}
-    assert it.state.jobs[JOB].buys is Buys.ON_DEMAND
+    assert it.state.jobs[JOB].buys is MarketRule.ON_DEMAND
 
 
 def test_a_clock_that_jumps_over_it_has_it_turn_back_at_once() -> None:
@@ -160,7 +160,7 @@ def test_a_clock_that_jumps_over_it_has_it_turn_back_at_once() -> None:
     actions = it.handle([Tick()], Millis(alarm + HOUR))
     view = shown(actions)
     assert (view.instance, view.alone) == (None, True)
-    assert it.state.jobs[JOB].buys is Buys.STAYS
+    assert it.state.jobs[JOB].buys is MarketRule.STAYS
 
 
 def test_who_runs_on_demand_and_has_no_time_is_not_moved() -> None:
@@ -177,7 +177,7 @@ def test_a_pool_that_refuses_is_waited_for_while_there_is_time() -> None:
     actions = it.handle([within(12)], Millis(0))
     launched(it, actions, SPOT, 1)
     actions = it.handle([LaunchFailed(FIRST, Millis(2), "none left")], Millis(2))
-    assert it.state.jobs[JOB].buys is Buys.SPOT
+    assert it.state.jobs[JOB].buys is MarketRule.SPOT
     until = it.state.jobs[JOB].buys_until_ms
     assert until is not None
     assert 9.9 * HOUR < until < 10 * HOUR
@@ -207,7 +207,9 @@ def test_what_is_late_goes_on_or_is_failed(fails: bool) -> None:
     it.handle([Tick()], Millis(3 * HOUR))
     job = it.state.jobs[JOB]
     if not fails:
-        assert (job.state, job.buys) == (JobState.PENDING, Buys.ANY), "it is as cheap as it can be"
+        assert (job.state, job.buys) == (JobState.PENDING, MarketRule.ANY), (
+            "it is as cheap as it can be"
+        )
         return
     assert (job.state, job.exit_code) == (JobState.FAILED, 124)
     assert "deadline_miss" in job.reason
@@ -259,7 +261,7 @@ def test_however_often_a_job_changes_it_is_looked_at_once() -> None:
     it = machine()
     launched(it, it.handle([within(12)], Millis(0)), SPOT, 1)
     passed(it, it.handle([LaunchFailed(FIRST, Millis(2), "none left")], Millis(2)), 3)
-    assert it.state.jobs[JOB].buys is Buys.SPOT
+    assert it.state.jobs[JOB].buys is MarketRule.SPOT
     before = len(it._context.alarms._heap)
     for second in range(1, 50):
         it._context.touch_job(JOB)
@@ -274,9 +276,9 @@ def test_what_runs_is_offered_all_however_long_it_may_wait(hours: float) -> None
     launched(it, it.handle([event], Millis(0)), SPOT, 1)
     it.handle([InstanceUp(FIRST, Millis(2))], Millis(2))
     it.handle([WorkerRegistered(FIRST, 1, SIZE, ())], Millis(3))
-    assert it.state.jobs[JOB].buys is Buys.ANY
+    assert it.state.jobs[JOB].buys is MarketRule.ANY
     it.handle([Tick()], Millis(round(hours * HOUR)))
-    assert it.state.jobs[JOB].buys is Buys.ANY
+    assert it.state.jobs[JOB].buys is MarketRule.ANY
 
 
 OTHER = RunId("second-2/0")

@@ -14,7 +14,7 @@ from eva_master.model.events import JobSubmitted, LaunchFailed, PlanReady
 from eva_master.model.ids import JobId, Millis, RunId
 from eva_master.model.planning.plan import Assign, NewInstance, Plan
 from eva_master.model.resources import Resources
-from eva_master.model.states import Buys
+from eva_master.model.states import MarketRule
 from tests.unit.control.test_control_cloud import (
     SECOND,
     SIZE,
@@ -51,10 +51,14 @@ def waits(on: Offering, part: float) -> Machine:
 
 @pytest.mark.parametrize(
     ("on", "free", "buys"),
-    [(ZONES[0], False, Buys.SPOT), (ZONES[0], True, Buys.ANY), (SPOT, True, Buys.SPOT)],
+    [
+        (ZONES[0], False, MarketRule.SPOT),
+        (ZONES[0], True, MarketRule.ANY),
+        (SPOT, True, MarketRule.SPOT),
+    ],
 )
 def test_room_beside_others_is_used(
-    on: Offering, free: bool, buys: Buys, monkeypatch: pytest.MonkeyPatch
+    on: Offering, free: bool, buys: MarketRule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if free:
         # The first job takes half of what there is.
@@ -62,7 +66,7 @@ def test_room_beside_others_is_used(
         monkeypatch.setattr("tests.unit.control.test_control_cloud.submitted", lambda: _half(half))
     it = waits(on, 0.5)
     assert it.state.jobs[LATER].buys is buys
-    assert has_room(it._context, it.state.jobs[LATER]) is (buys is Buys.ANY)
+    assert has_room(it._context, it.state.jobs[LATER]) is (buys is MarketRule.ANY)
 
 
 def _half(need: Resources) -> JobSubmitted:
@@ -77,6 +81,6 @@ def test_who_is_alone_shares_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.unit.control.test_control_cloud.submitted", lambda: _half(half))
     it = waits(ZONES[0], 0.5)
     first = JobId("job-1")
-    it._context.put_job(replace(it.state.jobs[first], buys=Buys.ALONE))
+    it._context.put_job(replace(it.state.jobs[first], buys=MarketRule.ALONE))
     it._context.memory(DeadlineMemory).free = Millis(-1), []
     assert not has_room(it._context, it.state.jobs[LATER])

@@ -6,27 +6,27 @@ from random import Random
 
 import pytest
 
-from eva_master.learning.delays import Delay, Delays
+from eva_master.learning.delays import Delay, DelayTable
 from eva_master.model.ids import Millis
 
 SECOND = 1_000
 
 
-def measured(*seconds: float) -> Delays:
-    known = Delays()
+def measured(*seconds: float) -> DelayTable:
+    known = DelayTable()
     for number, took in enumerate(seconds):
         known = known.observe(Delay.SETUP, "type", round(took * SECOND), Millis(number))
     return known
 
 
-def slowest_s(known: Delays, default_s: int = 7) -> float:
+def slowest_s(known: DelayTable, default_s: int = 7) -> float:
     found = known.slowest(Delay.SETUP, "type", hint=None, default=default_s * SECOND)
     return found / SECOND
 
 
 def test_before_anything_is_measured_it_is_what_is_assumed() -> None:
-    assert slowest_s(Delays()) == 7
-    assert Delays().slowest(Delay.SETUP, "type", hint=5_000, default=7_000) == 5_000
+    assert slowest_s(DelayTable()) == 7
+    assert DelayTable().slowest(Delay.SETUP, "type", hint=5_000, default=7_000) == 5_000
 
 
 def test_a_slow_one_stays_in_mind_for_hundreds() -> None:
@@ -53,9 +53,9 @@ def test_few_of_what_comes_exceed_it() -> None:
 
 def test_it_is_on_record_and_earlier_records_have_none() -> None:
     known = measured(100, 180, 100)
-    assert Delays.from_json(known.to_json()) == known
+    assert DelayTable.from_json(known.to_json()) == known
     (row,) = known.to_json()  # type: ignore[misc]
     assert isinstance(row, list)
-    before = Delays.from_json([row[:3]])
+    before = DelayTable.from_json([row[:3]])
     assert before.known == known.known
     assert slowest_s(before) == before.lookup(Delay.SETUP, "type", hint=None, default=0) / SECOND

@@ -116,8 +116,8 @@ def test_a_task_that_finishes_is_told_to_all_stages() -> None:
     b = jobs.submit("b", a)
     lone = jobs.submit("lone", dag="")
     jobs.changed.clear()
-    jobs.dags.told(jobs.jobs[a])
-    jobs.dags.told(jobs.jobs[lone])
+    jobs.dags.note_finished(jobs.jobs[a])
+    jobs.dags.note_finished(jobs.jobs[lone])
     assert jobs.changed == [a, b]
 
 

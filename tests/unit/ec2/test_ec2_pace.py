@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eva_master.adapters.ec2.availability import AvailabilityBook
-from eva_master.adapters.ec2.limits import Allowance, Limits, RateLimiter
+from eva_master.adapters.ec2.limits import CallBuckets, CallLimit, RateLimiter
 from eva_master.adapters.ec2.quotas import in_words, quota_of
 from eva_master.model.catalog import InstanceType, Offering, Purchase
 from eva_master.model.errors import CloudDenied
@@ -26,13 +26,13 @@ class Hands:
 
 
 def test_a_burst_is_free_and_the_rest_comes_at_the_rate() -> None:
-    limiter = RateLimiter(Allowance(burst=3, per_s=2), Hands())
+    limiter = RateLimiter(CallLimit(burst=3, per_s=2), Hands())
     assert [limiter.take() for _ in range(5)] == [0, 0, 0, 0.5, 1.0]
 
 
 def test_a_bucket_fills_up_to_its_size() -> None:
     clock = Hands()
-    limiter = RateLimiter(Allowance(burst=2, per_s=1), clock)
+    limiter = RateLimiter(CallLimit(burst=2, per_s=1), clock)
     assert [limiter.take() for _ in range(2)] == [0, 0]
     clock.s = 1.0
     assert limiter.take() == 0
@@ -42,7 +42,7 @@ def test_a_bucket_fills_up_to_its_size() -> None:
 
 def test_who_is_throttled_slows_down_and_recovers() -> None:
     clock = Hands()
-    limiter = RateLimiter(Allowance(burst=10, per_s=1), clock)
+    limiter = RateLimiter(CallLimit(burst=10, per_s=1), clock)
     limiter.throttled()
     assert limiter.take() == 2.0, "nothing of the burst is left, at half the rate"
     for _ in range(10):
@@ -57,7 +57,7 @@ def test_who_is_throttled_slows_down_and_recovers() -> None:
 
 
 def test_each_kind_of_call_has_a_bucket_of_its_own() -> None:
-    limits = Limits(Hands(), share=0.8)
+    limits = CallBuckets(Hands(), share=0.8)
     launches = limits.of("run_instances")
     assert [launches.take() for _ in range(5)] == [0, 0, 0, 0, 0.625]
     assert limits.of("run_instances") is launches

@@ -59,7 +59,7 @@ def give_way(
     seen: Snapshot,
     vacant: Callable[[InstanceId], bool],
     allows: Callable[[Unit, Collection[InstanceView]], bool],
-) -> tuple[Plan, giving_way.Yielding]:
+) -> tuple[Plan, giving_way.GivenWay]:
     plans = PlanEffect(seen, before), PlanEffect(seen, after)
     effect, yielding = giving_way.give_way(*plans, vacant, allows)
     return effect.plan, yielding
@@ -136,7 +136,7 @@ def test_an_empty_instance_gives_way_to_a_more_urgent_launch() -> None:
     seen = snapshot(empty(E1), priorities=(0, 1))
     before, after = cut(seen)
     plan, yielding = give_way(before, after, seen, lambda _: True, _once_gone)
-    assert yielding == giving_way.Yielding(frozenset({E1}), 1)
+    assert yielding == giving_way.GivenWay(frozenset({E1}), 1)
     assert [type(entry) for entry in plan.entries] == [Hold, Hold]
 
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from eva_lab.experiments.fleet import ServersSection, fleet_curves, fleet_figures
 from eva_lab.simulator.cluster.attempt_log import Occupancy
-from eva_lab.simulator.results.metrics import JobFigures, Outcome, Record
+from eva_lab.simulator.results.metrics import JobFigures, RunRecord, SimulationOutcome
 from eva_master.app.cli import main
 from eva_master.model.ids import InstanceId, JobId, Workload, run_id
 from eva_master.model.resources import Resources
@@ -21,10 +21,10 @@ HOUR_MS = 3_600_000
 FLEET = {"k80": ServersSection(servers=1, gpus=2), "v100": ServersSection(servers=1, gpus=4)}
 
 
-def outcome(jobs: tuple[JobFigures, ...], *occupancies: Occupancy) -> Outcome:
+def outcome(jobs: tuple[JobFigures, ...], *occupancies: Occupancy) -> SimulationOutcome:
     """Of figures that nobody here reads, and this record."""
-    made = object.__new__(Outcome)
-    object.__setattr__(made, "record", Record(jobs=jobs, occupancies=occupancies))
+    made = object.__new__(SimulationOutcome)
+    object.__setattr__(made, "record", RunRecord(jobs=jobs, occupancies=occupancies))
     return made
 
 

@@ -11,7 +11,7 @@ from eva_master.adapters.resolving.parse import parse_job
 from eva_master.adapters.store import codec, task_specs
 from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.errors import InvalidJob
-from eva_master.model.forks.merging import MergeRule, Merging, Part, Share
+from eva_master.model.forks.merging import AssignedSteps, GivenWeights, MergeRule, Merging
 from eva_master.model.ids import JobId, Millis
 from eva_master.model.job import JobSpec
 from eva_master.model.records import Job
@@ -100,8 +100,8 @@ def test_the_journal_has_the_epoch_that_is_under_way() -> None:
         merged=4,
         steps=40,
         since_ms=Millis(7),
-        shares=(Share(0, 2, 30),),
-        parts=(Part(2, 1, 30, "d"),),
+        shares=(AssignedSteps(0, 2, 30),),
+        parts=(GivenWeights(2, 1, 30, "d"),),
         told_to_give=True,
         missed=((1, 1),),
         left_out=((1, "NaN"),),

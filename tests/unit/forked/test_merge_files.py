@@ -63,7 +63,7 @@ def _sides(tmp_path: Path) -> tuple[Side, Side, Path]:
 
 
 async def _given(side: Side, steps: int, weights: bytes) -> PartGiven:
-    side.merges.told(MergeRound(1, quota=10))
+    side.merges.receive(MergeRound(1, quota=10))
     await _until(lambda: side.merges.answer.quota == 10)
     side.publish("given", 1, {"steps": steps, "check": None}, weights)
     side.merges.heard(1, 0)
@@ -82,7 +82,7 @@ def test_parts_reach_the_leader_and_its_merge_the_others(tmp_path: Path) -> None
                 [await _given(leader, 7, b"zero"), await _given(other, 3, b"one")]
             )
         ]
-        leader.merges.told(MergeRound(1, quota=7, average=True, parts=tuple(parts)))
+        leader.merges.receive(MergeRound(1, quota=7, average=True, parts=tuple(parts)))
         await _until(lambda: leader.merges.answer.average)
         found = leader.path("parts", 1)
         assert (found / "0" / "weights.npz").read_bytes() == b"zero"
@@ -96,7 +96,7 @@ def test_parts_reach_the_leader_and_its_merge_the_others(tmp_path: Path) -> None
         assert isinstance(merged, PartsMerged)
         assert [(it.fork, it.kept) for it in merged.parts] == [(0, True), (1, True)]
         # The other one hears of the next epoch only once the merge is there.
-        other.merges.told(MergeRound(2, base_steps=10, quota=5, merge=merged.digest))
+        other.merges.receive(MergeRound(2, base_steps=10, quota=5, merge=merged.digest))
         await _until(lambda: other.merges.answer.epoch == 2)
         assert (other.path("merged", 1) / "weights.npz").read_bytes() == b"mean"
         for side in (leader, other):
@@ -115,7 +115,7 @@ def test_a_torn_part_is_named_and_not_there(tmp_path: Path) -> None:
             Part(1, 3, torn.digest),
             Part(2, 3, "0" * 64),  # never stored
         )
-        leader.merges.told(MergeRound(1, quota=7, average=True, parts=parts))
+        leader.merges.receive(MergeRound(1, quota=7, average=True, parts=parts))
         await _until(lambda: leader.merges.answer.average)
         found = leader.path("parts", 1)
         assert sorted(it.name for it in found.iterdir()) == ["0", "missing.json"]
@@ -134,7 +134,7 @@ def test_another_part_in_its_place_is_not_what_was_given(tmp_path: Path) -> None
         own = await _given(leader, 7, b"zero")
         await _given(other, 3, b"one")
         parts = (Part(0, 7, own.digest), Part(1, 3, "f" * 64))
-        leader.merges.told(MergeRound(1, quota=7, average=True, parts=parts))
+        leader.merges.receive(MergeRound(1, quota=7, average=True, parts=parts))
         await _until(lambda: leader.merges.answer.average)
         missing = json.loads((leader.path("parts", 1) / "missing.json").read_text())
         assert missing == {"1": "its files are not those that were given"}
@@ -152,7 +152,7 @@ def test_a_program_that_lies_is_told_so_and_nothing_is_given(tmp_path: Path) -> 
         for epoch, note in enumerate(notes, 1):
             if epoch > 1:
                 side.publish("merged", epoch - 1, {})  # else it is waited for
-            side.merges.told(MergeRound(epoch, quota=10))
+            side.merges.receive(MergeRound(epoch, quota=10))
             await _until(lambda epoch=epoch: side.merges.answer.epoch == epoch)  # type: ignore[misc]
             side.publish("given", epoch, note)
             side.merges.heard(epoch, 0)
@@ -168,7 +168,7 @@ def test_a_program_that_lies_is_told_so_and_nothing_is_given(tmp_path: Path) -> 
 def test_a_part_that_is_given_at_the_end_is_stored_before_the_exit(tmp_path: Path) -> None:
     async def scenario() -> None:
         side, other, _ = _sides(tmp_path)
-        side.merges.told(MergeRound(1, quota=10))
+        side.merges.receive(MergeRound(1, quota=10))
         await _until(lambda: side.merges.answer.quota == 10)
         side.publish("given", 1, {"steps": 4})
         await side.merges.close()
@@ -182,9 +182,9 @@ def test_what_was_said_is_said_again_when_the_master_asks_again(tmp_path: Path) 
     async def scenario() -> None:
         side, other, _ = _sides(tmp_path)
         part = await _given(side, 4, b"zero")
-        side.merges.told(MergeRound(1, quota=10, give=True))
+        side.merges.receive(MergeRound(1, quota=10, give=True))
         assert side.said == [part, part]
-        side.merges.told(MergeRound(0, quota=10))  # an epoch that there is not
+        side.merges.receive(MergeRound(0, quota=10))  # an epoch that there is not
         assert side.said == [part, part]
         for it in (side, other):
             await it.merges.close()
@@ -194,7 +194,7 @@ def test_what_was_said_is_said_again_when_the_master_asks_again(tmp_path: Path) 
 
 async def _merged(side: Side, weights: bytes) -> PartsMerged:
     """The merge of the first epoch that a leader has made of nothing."""
-    side.merges.told(MergeRound(1, average=True))
+    side.merges.receive(MergeRound(1, average=True))
     await _until(lambda: side.merges.answer.average)
     side.publish("merged", 1, {"parts": []}, weights)
     side.merges.heard(0, 1)
@@ -218,7 +218,7 @@ def test_of_two_merges_of_an_epoch_the_one_that_counts_is_fetched(tmp_path: Path
         third.publish("merged", 1, {"parts": []}, b"third")
         order = MergeRound(2, quota=5, merge=accepted.digest)
         for side in (first, second, third):
-            side.merges.told(order)
+            side.merges.receive(order)
         await _until(lambda: first.merges.answer.epoch == third.merges.answer.epoch == 2)
         for side in (first, third):
             assert (side.path("merged", 1) / "weights.npz").read_bytes() == b"first"

@@ -11,9 +11,9 @@ import pytest
 
 from eva_lab.experiments.execution import execute, over_time
 from eva_lab.experiments.runs import Result, Results, Run, cells
-from eva_lab.experiments.schema import Plan, load_experiment
-from eva_lab.experiments.summary import Estimate, Summary, summarise
-from eva_lab.experiments.sweep import Crew, missing, sweep
+from eva_lab.experiments.schema import ExperimentPlan, load_experiment
+from eva_lab.experiments.summary import SeedMean, Summary, summarise
+from eva_lab.experiments.sweep import RunExecutor, missing, sweep
 from eva_lab.simulator.results.metrics import InstanceFigures
 from eva_lab.traces import read_interference, read_trace
 from eva_master.model.errors import InvalidConfig, InvalidTrace
@@ -31,7 +31,7 @@ seeds: [1, 2, 3]
 """
 
 
-def plan_of(folder: Path, text: str, *settings: str) -> Plan:
+def plan_of(folder: Path, text: str, *settings: str) -> ExperimentPlan:
     path = folder / "e.yaml"
     path.write_text(text)
     return load_experiment(path, settings)
@@ -191,7 +191,7 @@ def test_what_the_documentation_shows_can_be_read(tmp_path: Path) -> None:
 # -- the runs --------------------------------------------------------------------------------------
 
 
-def digests(plan: Plan) -> list[str]:
+def digests(plan: ExperimentPlan) -> list[str]:
     return [cell.digest for cell in cells(plan)]
 
 
@@ -254,13 +254,13 @@ def test_a_result_that_is_not_whole_is_none(tmp_path: Path) -> None:
 
 
 def test_an_interval_is_student_s() -> None:
-    one = Estimate.of([3.0, 1.0, 2.0])
+    one = SeedMean.of([3.0, 1.0, 2.0])
     assert one.mean == 2.0
     assert one.half == pytest.approx(4.302653 / 3**0.5)  # t(0.975; 2) times s / sqrt(n), s = 1
-    assert Estimate.of([5.0]) == Estimate(5.0, None, 1)
+    assert SeedMean.of([5.0]) == SeedMean(5.0, None, 1)
 
 
-def summary_of(folder: Path, plan: Plan, costs: dict[tuple[str, int], float]) -> Summary:
+def summary_of(folder: Path, plan: ExperimentPlan, costs: dict[tuple[str, int], float]) -> Summary:
     """A summary of made-up costs by label and seed."""
     results = Results(folder / "runs")
     found = cells(plan)
@@ -295,16 +295,16 @@ def test_seeds_that_share_a_run_are_one_sample(tmp_path: Path) -> None:
     )
     costs = {("no_packing", seed): 7.0 for seed in (1, 2, 3)}
     summary = summary_of(tmp_path, plan_of(tmp_path, text), costs)
-    assert summary.rows[0].figures["cost_usd"] == Estimate(7.0, None, 1)
+    assert summary.rows[0].figures["cost_usd"] == SeedMean(7.0, None, 1)
 
 
 # -- carrying out ----------------------------------------------------------------------------------
 
 
-def carried_out(plan: Plan, folder: Path, *, backend: str = "sequential") -> Results:
+def carried_out(plan: ExperimentPlan, folder: Path, *, backend: str = "sequential") -> Results:
     results = Results(folder)
     todo = missing(cells(plan), results)
-    assert not sweep(todo, results, Crew(1, backend), lambda _: None)
+    assert not sweep(todo, results, RunExecutor(1, backend), lambda _: None)
     return results
 
 
@@ -399,7 +399,9 @@ def test_a_run_that_fails_is_told_and_not_kept(tmp_path: Path) -> None:
     )
     plan = plan_of(tmp_path, text, "reference=false")
     results = Results(tmp_path / "runs")
-    failed = sweep(missing(cells(plan), results), results, Crew(1, "sequential"), lambda _: None)
+    failed = sweep(
+        missing(cells(plan), results), results, RunExecutor(1, "sequential"), lambda _: None
+    )
     assert len(failed) == 2
     assert "no instance type" in failed[0]["error"]
     assert len(missing(cells(plan), results)) == 2
@@ -416,7 +418,7 @@ def test_packing_by_itself(tmp_path: Path) -> None:
 def test_an_unknown_backend_is_refused(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, SMALL)
     with pytest.raises(InvalidConfig, match="backend nonsense"):
-        sweep([cells(plan)[0].run], Results(tmp_path), Crew(1, "nonsense"), lambda _: None)
+        sweep([cells(plan)[0].run], Results(tmp_path), RunExecutor(1, "nonsense"), lambda _: None)
 
 
 def test_a_run_travels_to_other_processes(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from eva_master.model.ids import Family
 from eva_policies.hadar_published.branches import Given, Refused, allocate
 from eva_policies.hadar_published.find_alloc import Allocator, Candidate
 from eva_policies.hadar_published.prices import extremes, price_ranges
-from eva_policies.hadar_published.requests import Ask, Utility
+from eva_policies.hadar_published.requests import GpuRequest, Utility
 from eva_policies.hadar_published.servers import Kind, Server, free_of, kinds, seats
 from tests.fakes.fleets.exact_round import Gang, most_utility
 
@@ -24,25 +24,27 @@ def fleet(servers: int, gpus: int) -> list[Server]:
     ]
 
 
-def drawn(seed: int, number: int, most: int = 4) -> list[Ask]:
+def drawn(seed: int, number: int, most: int = 4) -> list[GpuRequest]:
     draw = random.Random(seed)
     found = []
     for index in range(number):
         rates = {it: draw.choice([1.0, 2.0, 3.0, 5.0, 8.0]) for it in TYPES}
         tasks = draw.choice([it for it in (1, 1, 2, 3, 4) if it <= most])
         size = draw.choice([500.0, 4_000.0, 30_000.0])
-        found.append(Ask(f"{index:03}", tasks, size, size, rates, dict.fromkeys(TYPES, 1)))
+        found.append(GpuRequest(f"{index:03}", tasks, size, size, rates, dict.fromkeys(TYPES, 1)))
     return found
 
 
-def allocator(asks: Sequence[Ask], servers: Sequence[Server], spread_ppm: int = 0) -> Allocator:
+def allocator(
+    asks: Sequence[GpuRequest], servers: Sequence[Server], spread_ppm: int = 0
+) -> Allocator:
     capacity = {it: sum(s.kind.capacity for s in servers if s.kind.family == it) for it in TYPES}
     prices = price_ranges(extremes(asks, Utility.THROUGHPUT, HORIZON_S), capacity, None)
     return Allocator(kinds(servers), prices, Utility.THROUGHPUT, spread_ppm, Candidate.PAYOFF)
 
 
 def chosen(
-    asks: Sequence[Ask],
+    asks: Sequence[GpuRequest],
     servers: Sequence[Server],
     most: int = 4,
     refused: Refused = Refused.WAITS,
@@ -62,7 +64,7 @@ def utility(given: Sequence[Given]) -> float:
 class Plain:
     """Both choices for each job, over plain lists of servers, with no branch left out."""
 
-    asks: Sequence[Ask]
+    asks: Sequence[GpuRequest]
     servers: Sequence[Server]
     known: Allocator
     tried: int = 0
@@ -116,11 +118,13 @@ def test_more_branches_earn_no_less_here() -> None:
 # -- those that do not pay -------------------------------------------------------------------------
 
 
-def _crowd() -> list[Ask]:
+def _crowd() -> list[GpuRequest]:
     """A fast job, one that is worth nothing beside it, and a fast one again, on a server of 3."""
     rates = ((100.0, "fast"), (0.01, "slow"), (100.0, "last"))
     return [
-        Ask(name, 1, 1e6 * rate, 1e6 * rate, dict.fromkeys(TYPES, rate), dict.fromkeys(TYPES, 1))
+        GpuRequest(
+            name, 1, 1e6 * rate, 1e6 * rate, dict.fromkeys(TYPES, rate), dict.fromkeys(TYPES, 1)
+        )
         for rate, name in rates
     ]
 
@@ -142,7 +146,7 @@ def test_a_job_that_does_not_pay(refused: Refused, expected: list[str]) -> None:
 # -- against the exact optimum ---------------------------------------------------------------------
 
 
-def exact(asks: Sequence[Ask], servers: Sequence[Server]) -> float:
+def exact(asks: Sequence[GpuRequest], servers: Sequence[Server]) -> float:
     gangs = [
         Gang(
             it.tasks,

@@ -5,19 +5,19 @@ import pytest
 from eva_master.model.ids import Family
 from eva_policies.hadar_published.find_alloc import Allocation, Allocator, Candidate
 from eva_policies.hadar_published.prices import PriceRange
-from eva_policies.hadar_published.requests import Ask, Utility
+from eva_policies.hadar_published.requests import GpuRequest, Utility
 from eva_policies.hadar_published.servers import Kind, Server, Take, free_of, kinds
 
 V100, K80 = Family("v100"), Family("k80")
 LOW = PriceRange(1e-6, 10.0)
 
 
-def ask(tasks: int, v100: float = 10, k80: float = 4, gpus: int = 1) -> Ask:
-    return Ask("a", tasks, 1000, 1000, {V100: v100, K80: k80}, {V100: gpus, K80: gpus})
+def ask(tasks: int, v100: float = 10, k80: float = 4, gpus: int = 1) -> GpuRequest:
+    return GpuRequest("a", tasks, 1000, 1000, {V100: v100, K80: k80}, {V100: gpus, K80: gpus})
 
 
 def found(
-    job: Ask,
+    job: GpuRequest,
     *servers: tuple[Family, int, int],
     candidate: Candidate = Candidate.PAYOFF,
     spread_ppm: int = 100_000,
@@ -99,7 +99,7 @@ def test_the_cheapest_candidate_may_be_a_slow_one() -> None:
 
 def test_without_room_or_a_type_there_is_nothing() -> None:
     assert found(ask(3), (V100, 2, 2))[0] is None
-    only = Ask("a", 1, 10, 10, {V100: 1.0}, {V100: 1})
+    only = GpuRequest("a", 1, 10, 10, {V100: 1.0}, {V100: 1})
     assert found(only, (K80, 4, 4))[0] is None
 
 

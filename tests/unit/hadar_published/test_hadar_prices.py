@@ -6,13 +6,13 @@ import pytest
 
 from eva_master.model.ids import Family
 from eva_policies.hadar_published.prices import Extremes, PriceRange, curve, extremes, price_ranges
-from eva_policies.hadar_published.requests import Ask, Utility, weight, worth
+from eva_policies.hadar_published.requests import GpuRequest, Utility, weight, worth
 
 V100, K80 = Family("v100"), Family("k80")
 
 
-def ask(name: str, tasks: int, size: float, v100: float, k80: float) -> Ask:
-    return Ask(name, tasks, size, size, {V100: v100, K80: k80}, {V100: 1, K80: 1})
+def ask(name: str, tasks: int, size: float, v100: float, k80: float) -> GpuRequest:
+    return GpuRequest(name, tasks, size, size, {V100: v100, K80: k80}, {V100: 1, K80: 1})
 
 
 def test_a_price_goes_from_the_lowest_to_the_highest_by_equal_factors() -> None:
@@ -42,7 +42,7 @@ def test_the_lowest_price_is_by_hand() -> None:
 
 
 def test_types_on_which_nobody_runs_have_no_price() -> None:
-    job = Ask("a", 1, 10, 10, {V100: 1.0}, {V100: 1})
+    job = GpuRequest("a", 1, 10, 10, {V100: 1.0}, {V100: 1})
     found = extremes([job], Utility.THROUGHPUT, 1000)
     assert price_ranges(found, {V100: 4, K80: 4}, None).keys() == {V100}
 
@@ -76,5 +76,5 @@ def test_a_job_that_ends_later_is_worth_less(utility: Utility, expected: float) 
 
 
 def test_the_end_of_a_job_counts_from_its_arrival() -> None:
-    job = Ask("a", 2, 1000, 400, {V100: 10.0}, {V100: 1}, waited_s=70)
+    job = GpuRequest("a", 2, 1000, 400, {V100: 10.0}, {V100: 1}, waited_s=70)
     assert job.ends_s(10.0) == pytest.approx(90)

@@ -14,7 +14,7 @@ from eva_master.model.ids import Millis
 from eva_master.model.planning.estimate import Estimate, Source
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import Resources
-from eva_master.packing.valuation.time_left import by_now
+from eva_master.packing.valuation.time_left import with_current_estimates
 from tests.fakes.hand_driven import JOB, SETTINGS, Cluster
 from tests.unit.learning.test_run_time_estimates import ARRAY, NEW, W, ended, exited
 
@@ -160,7 +160,7 @@ def test_time_that_passes_makes_no_view_anew_and_policies_see_it_nevertheless() 
     assert after.jobs is before.jobs
     assert after.runs is before.runs
     assert (cluster.state.view_cache.made, cluster.state.view_cache.revision) == (made, number)
-    (job,) = by_now(after).jobs
+    (job,) = with_current_estimates(after).jobs
     assert job.progress.estimate is not None
     assert job.progress.estimate.mean_ms == 5_000_000
 

@@ -10,7 +10,7 @@ import pytest
 
 from eva_lab.experiments.execution import execute
 from eva_lab.experiments.runs import Cell, Results, cells
-from eva_lab.experiments.schema import Plan, load_experiment
+from eva_lab.experiments.schema import ExperimentPlan, load_experiment
 from eva_lab.experiments.summary import Summary, summarise
 from eva_lab.reports.page import write_report
 from eva_master.model.errors import InvalidConfig
@@ -45,7 +45,7 @@ def recurring(seed: int, jobs: int = 40) -> str:
     return past + "".join(found)
 
 
-def done(plan: Plan, folder: Path) -> tuple[Summary, list[Cell]]:
+def done(plan: ExperimentPlan, folder: Path) -> tuple[Summary, list[Cell]]:
     found, results = cells(plan), Results(folder)
     for run in {cell.digest: cell.run for cell in found}.values():
         result = execute(run)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from eva_master.learning.bounds import bounded
 from eva_master.learning.colocation import key, recorded
-from eva_master.learning.delays import Delay, Delays, two_digits
-from eva_master.learning.estimate import Estimate, taken
+from eva_master.learning.delays import Delay, DelayTable, two_digits
+from eva_master.learning.estimate import MeasuredEstimate, taken
 from eva_master.learning.knowledge import Knowledge
 from eva_master.learning.voices.lessons import Lessons
 from eva_master.learning.voices.names import OTHERS
@@ -23,8 +23,8 @@ A, B, C = Workload("a"), Workload("b"), Workload("c")
 NOW = Millis(5)
 
 
-def estimate(*samples: int, slack: int = 0) -> Estimate:
-    known: Estimate | None = None
+def estimate(*samples: int, slack: int = 0) -> MeasuredEstimate:
+    known: MeasuredEstimate | None = None
     for at, sample in enumerate(samples):
         known = taken(known, sample, Millis(at), slack)
     assert known is not None
@@ -32,7 +32,7 @@ def estimate(*samples: int, slack: int = 0) -> Estimate:
 
 
 def test_the_first_measurements_are_averaged() -> None:
-    assert estimate(100, 120, 140) == Estimate(120, Millis(2), 3)
+    assert estimate(100, 120, 140) == MeasuredEstimate(120, Millis(2), 3)
 
 
 def test_an_estimate_follows_a_changed_world() -> None:
@@ -47,7 +47,7 @@ def test_a_measurement_far_off_is_doubted() -> None:
 
 
 def test_three_doubted_in_a_row_are_believed() -> None:
-    assert estimate(100, 100, 100, 900, 1000, 5000) == Estimate(1000, Millis(5), 3)
+    assert estimate(100, 100, 100, 900, 1000, 5000) == MeasuredEstimate(1000, Millis(5), 3)
 
 
 def test_small_differences_are_never_doubted() -> None:
@@ -59,7 +59,7 @@ def test_small_differences_are_never_doubted() -> None:
 def test_an_estimate_lies_among_its_measurements(samples: list[int]) -> None:
     known = estimate(*samples)
     assert min(samples) <= known.value <= max(samples)
-    assert Estimate.from_json(known.to_json()) == known
+    assert MeasuredEstimate.from_json(known.to_json()) == known
 
 
 # -- windows
@@ -110,7 +110,7 @@ def test_a_pace_is_positive_and_finite(stretches: list[tuple[int, int]]) -> None
 
 
 def test_measured_thrice_beats_a_hint_beats_the_default() -> None:
-    delays = Delays()
+    delays = DelayTable()
     assert delays.lookup(Delay.START, A, hint=None, default=47_000) == 47_000
     assert delays.lookup(Delay.START, A, hint=9_000, default=47_000) == 9_000
     for measured, (hinted, unhinted) in enumerate(
@@ -124,12 +124,12 @@ def test_measured_thrice_beats_a_hint_beats_the_default() -> None:
 
 
 def test_a_look_up_changes_only_with_what_it_relies_on() -> None:
-    once = Delays().observe(Delay.SETUP, "c7i.large", 30_000, NOW)
+    once = DelayTable().observe(Delay.SETUP, "c7i.large", 30_000, NOW)
     twice = once.observe(Delay.SETUP, "c7i.large", 30_400, NOW)
     assert once.relied_on(Delay.SETUP, "c7i.large") == twice.relied_on(Delay.SETUP, "c7i.large")
     thrice = twice.observe(Delay.SETUP, "c7i.large", 30_000, NOW)
     assert twice.relied_on(Delay.SETUP, "c7i.large") != thrice.relied_on(Delay.SETUP, "c7i.large")
-    assert Delays().relied_on(Delay.SETUP, "c7i.large") is None
+    assert DelayTable().relied_on(Delay.SETUP, "c7i.large") is None
 
 
 def test_delays_have_two_digits() -> None:
@@ -150,7 +150,9 @@ def lessons() -> Lessons:
 
 
 def knowledge() -> Knowledge:
-    return Knowledge({"ana": lessons()}, Delays().observe(Delay.SETUP, "p3.2xlarge", 9_000, NOW))
+    return Knowledge(
+        {"ana": lessons()}, DelayTable().observe(Delay.SETUP, "p3.2xlarge", 9_000, NOW)
+    )
 
 
 def test_windows_in_company_make_an_estimate() -> None:
@@ -158,7 +160,7 @@ def test_windows_in_company_make_an_estimate() -> None:
     for at, observed in enumerate((800_000, 700_000, 750_000, 50_000)):
         learned = learned.in_company([key(A, [B])], observed, Millis(at))
     assert recorded(learned.throughput, key(A, [B])) == 750_000
-    assert learned.evidence[key(A, [B])] == Estimate(750_000, Millis(2), 3, (50_000,))
+    assert learned.evidence[key(A, [B])] == MeasuredEstimate(750_000, Millis(2), 3, (50_000,))
 
 
 def test_noise_is_no_news_to_the_policies() -> None:
@@ -174,7 +176,7 @@ def test_a_gang_s_lower_bound_is_raised_as_it_is() -> None:
     members = [key(A, [C]), key(B, [C])]
     learned = Lessons().in_company(members, 500_000, NOW).in_company(members, 900_000, NOW)
     assert recorded(learned.throughput, key(A, [C])) == 900_000
-    assert learned.evidence[key(A, [C])] == Estimate(900_000, NOW, 2)
+    assert learned.evidence[key(A, [C])] == MeasuredEstimate(900_000, NOW, 2)
 
 
 def test_what_was_learned_survives_the_journal() -> None:
@@ -194,7 +196,7 @@ def test_the_journal_of_the_second_version_is_read() -> None:
     rows = [["a", "p3", [2_501_000, 7, 3, []]]]
     data = {**lessons().to_json(), "version": 2, "standalone": rows}
     learned = Knowledge.from_json(data).of(OTHERS)
-    assert learned.standalone.rates[A, Family("p3")] == Estimate(2_501_000, Millis(7), 3)
+    assert learned.standalone.rates[A, Family("p3")] == MeasuredEstimate(2_501_000, Millis(7), 3)
     assert learned.standalone.known.measured == (((A, Family("p3")), 2_500_000),)
 
 
@@ -219,7 +221,7 @@ def test_damaged_knowledge_is_told(field: str, value: object, words: str) -> Non
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    entries = {name: Estimate(1, Millis(at)) for at, name in enumerate("dbca")}
+    entries = {name: MeasuredEstimate(1, Millis(at)) for at, name in enumerate("dbca")}
     assert set(bounded(entries, 3)) == set("bca")
     assert bounded(entries, 4) is entries
 

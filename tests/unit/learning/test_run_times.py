@@ -153,7 +153,7 @@ def test_all_owners_together_are_bounded_at_the_cost_of_the_largest() -> None:
 def test_no_more_owners_are_known_than_may_be() -> None:
     times = RunTimes()
     for number in range(OWNERS_KEPT + 5):
-        times = times.told(f"user-{number}", W, HOUR, MINUTE)
+        times = times.record(f"user-{number}", W, HOUR, MINUTE)
     assert len(times.owners) == OWNERS_KEPT
     assert "user-4" not in times.owners
 
@@ -164,7 +164,7 @@ def test_no_more_owners_are_known_than_may_be() -> None:
 def told(*took_ms: int, stated_ms: int = HOUR) -> tuple[int, ...]:
     times = RunTimes()
     for took in took_ms:
-        times = times.told("me", W, stated_ms, took)
+        times = times.record("me", W, stated_ms, took)
     return times.of("me").disbelieved(W, stated_ms)
 
 
@@ -184,7 +184,7 @@ def test_a_few_seconds_contradict_nothing() -> None:
 def test_a_corrected_duration_is_believed_at_once() -> None:
     times = RunTimes()
     for _ in range(5):
-        times = times.told("me", W, HOUR, 5 * MINUTE)
+        times = times.record("me", W, HOUR, 5 * MINUTE)
     known = times.of("me")
     assert known.disbelieved(W, HOUR)
     assert not known.disbelieved(W, 6 * MINUTE)
@@ -195,7 +195,7 @@ def test_a_corrected_duration_is_believed_at_once() -> None:
 def test_doubts_are_bounded() -> None:
     times = RunTimes()
     for number in range(WORKLOADS_DOUBTED + 3):
-        times = times.told("me", Workload(f"w{number}"), HOUR, MINUTE)
+        times = times.record("me", Workload(f"w{number}"), HOUR, MINUTE)
     assert len(times.of("me").doubted) == WORKLOADS_DOUBTED
 
 
@@ -203,7 +203,7 @@ def test_doubts_are_bounded() -> None:
 
 
 def test_what_was_learned_survives_the_journal() -> None:
-    times = seen(MINUTE, HOUR, 5 * MINUTE).told("me", W, HOUR, MINUTE)
+    times = seen(MINUTE, HOUR, 5 * MINUTE).record("me", W, HOUR, MINUTE)
     times = times.observe("you", traits(size=LARGE), finished(1, 2, 3), Millis(7))
     written = json.loads(json.dumps(Knowledge(run_times=times).to_json()))
     read = Knowledge.from_json(written).run_times

@@ -13,7 +13,7 @@ from eva_master.model.ids import Millis
 from eva_master.model.planning.estimate import Estimate, Source
 from eva_master.model.planning.plan import Assign
 from eva_master.model.planning.snapshot import RemainingWork, Snapshot
-from eva_master.packing.local_search.cost_model import MoveCosts, Terms
+from eva_master.packing.local_search.cost_model import CostWeights, MoveCosts
 from eva_master.packing.parts.splitter import below
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.policies import eva
@@ -124,7 +124,7 @@ def test_a_move_to_an_instance_that_is_there_pays_by_what_is_left_not_by_a_boot(
 def test_a_move_is_to_pay_within_what_is_left() -> None:
     def cost(left_s: int | None, **terms: Any) -> int:
         problem = Problem(mergeable(left_s), Valuation())
-        return MoveCosts(problem, Terms(**terms)).cost["a/0"]
+        return MoveCosts(problem, CostWeights(**terms)).cost["a/0"]
 
     assert cost(1_200) == cost(None)
     assert cost(1_200, horizon_left=True) == pytest.approx(3 * cost(1_200), rel=1e-6)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.resources import Resources
-from eva_master.packing.preempting import Makeroom, Victim
+from eva_master.packing.preempting import Victim, VictimSearch
 
 BOX = InstanceId("box")
 
@@ -16,7 +16,7 @@ def small(number: int, cost: int) -> Victim:
 
 def test_of_a_thousand_small_ones_the_cheapest_go() -> None:
     there = [small(number, 1000 - number) for number in range(1000)]
-    search = Makeroom({BOX: Resources()}, there, 5_000)
+    search = VictimSearch({BOX: Resources()}, there, 5_000)
     chosen = search.seat([{BOX: Resources(0, 500_000, 0)}])
     assert chosen is not None
     assert sorted(it.cost for it in chosen) == list(range(1, 501))
@@ -24,7 +24,7 @@ def test_of_a_thousand_small_ones_the_cheapest_go() -> None:
 
 def test_a_gang_of_a_thousand_is_seated() -> None:
     there = [small(number, 1) for number in range(1000)]
-    search = Makeroom({BOX: Resources()}, there, steps=10_000)
+    search = VictimSearch({BOX: Resources()}, there, steps=10_000)
     chosen = search.seat([{BOX: Resources(0, 1000, 0)}] * 1000)
     assert chosen is not None
     assert len(chosen) == 1000
@@ -32,7 +32,7 @@ def test_a_gang_of_a_thousand_is_seated() -> None:
 
 
 def test_who_cannot_be_seated_leaves_everything_as_it_was() -> None:
-    search = Makeroom({BOX: Resources()}, [small(0, 1)], 100)
+    search = VictimSearch({BOX: Resources()}, [small(0, 1)], 100)
     assert search.seat([{BOX: Resources(0, 2000, 0)}]) is None
     assert search.seat([{BOX: Resources(0, 1000, 0)}] * 30) is None
     assert search.seat([{BOX: Resources(0, 1000, 0)}]) == (small(0, 1),)
@@ -51,7 +51,7 @@ def test_the_search_ends_in_time() -> None:
         for room in rooms
         for n in range(20)
     ]
-    search = Makeroom(dict(rooms), there, steps=2_000)
+    search = VictimSearch(dict(rooms), there, steps=2_000)
     members = [dict.fromkeys(rooms, Resources(0, 1500, 1500))] * 20
     chosen = search.seat(members)
     assert chosen is not None

@@ -20,7 +20,7 @@ from eva_master.packing.interference.throughput_rows import PairwiseThroughput, 
 from eva_master.packing.lp.optimizer import Optimizer, Tier
 from eva_master.packing.lp.pricing.depth_first import DepthFirstSearch, LossTable
 from eva_master.packing.lp.pricing.greedy_columns import GreedyColumns
-from eva_master.packing.lp.pricing.knapsack import Question
+from eva_master.packing.lp.pricing.knapsack import KnapsackProblem
 from eva_master.packing.lp.pricing.workload_multisets import MultisetSearch
 from eva_master.packing.problem import Problem, Valuation
 from tests.fakes.snapshots import Cluster, offer, table, task
@@ -150,7 +150,7 @@ def found_sets() -> list[int]:
     model, ones = problem.throughput, np.ones(2)
     need = next(iter(problem.need.values()))
     capacity = np.array([0, 8_000, 32 * 1024])
-    question = Question(capacity, need, ones, np.array([1, 1]), 1.5, 1_000)
+    question = KnapsackProblem(capacity, need, ones, np.array([1, 1]), 1.5, 1_000)
     return [
         len(MultisetSearch(model.rows, problem.workloads, ones).run(question).task_sets),
         len(DepthFirstSearch(LossTable(model), problem.workloads, ones).run(question).task_sets),

@@ -9,7 +9,7 @@ import pytest
 from eva_master.model.ids import MILLION
 from eva_master.packing.configuration.build import configure
 from eva_master.packing.greedy.algorithm1 import PackedSet
-from eva_master.packing.lp.column_generation import Budget
+from eva_master.packing.lp.column_generation import EffortLimits
 from eva_master.packing.lp.columns import cost
 from eva_master.packing.lp.optimizer import Optimizer, Tier
 from eva_master.packing.problem import Problem, Valuation
@@ -164,7 +164,7 @@ def test_limits_that_leave_some_out_leave_out_those_that_algorithm_1_does():
     counts = problem.counts(problem.class_of)
     supply = {offering.id: offering.limit for offering in problem.offerings}
     greedy = Optimizer(problem, Tier.GREEDY).pack(counts, supply)[1]
-    optimizer = Optimizer(problem, Tier.LP, (), Budget())
+    optimizer = Optimizer(problem, Tier.LP, (), EffortLimits())
     sets, left = optimizer.pack(counts, supply)
     assert left.tolist() == greedy.tolist()
     assert sum(packed.times for packed in sets) <= 2

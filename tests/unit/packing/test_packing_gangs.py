@@ -14,10 +14,10 @@ from eva_master.model.planning.snapshot import StandaloneRates
 from eva_master.model.resources import Resources
 from eva_master.packing.configuration.build import configure, sums, waiting
 from eva_master.packing.local_search.configuration_cost import evaluate
-from eva_master.packing.local_search.cost_model import Terms
+from eva_master.packing.local_search.cost_model import CostWeights
 from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.problem import Problem, Valuation
-from eva_master.packing.valuation.gang_pace import Part, parts
+from eva_master.packing.valuation.gang_pace import GangPart, parts
 from eva_master.packing.valuation.reservation_price import cheapest_first, rates
 from tests.fakes.snapshots import Cluster, offer, table, task
 
@@ -118,7 +118,10 @@ def test_a_member_of_which_nothing_is_known_holds_nobody_up():
     fast = either(p3=10, c7i=2)
     members = [(spec.demand, rates(spec)) for spec in (fast, unknown)]
     # (4 + 1) / 10 against (1 + 1) / 2.
-    assert parts(members, catalog) == [Part(((C7I, 1), (P3, 5)), 1_000_000), Part((), 4_000_000)]
+    assert parts(members, catalog) == [
+        GangPart(((C7I, 1), (P3, 5)), 1_000_000),
+        GangPart((), 4_000_000),
+    ]
 
 
 def test_where_the_pace_cannot_matter_nothing_is_compared():
@@ -137,7 +140,7 @@ def _members(*specs: TaskSpec) -> list[tuple[object, object]]:
 def test_of_equally_cheap_paces_the_slower_one_counts():
     even = either(p3=8, c7i=2)
     catalog = cheapest_first((FAST, SLOW))
-    assert parts(_members(even, even), catalog) == [Part((), 1_000_000)] * 2
+    assert parts(_members(even, even), catalog) == [GangPart((), 1_000_000)] * 2
     problem = gang(even, even)
     assert problem.reservation(0) == SLOW
     assert problem.uniform
@@ -207,7 +210,7 @@ def test_the_one_objective_takes_the_slowest_member_family_and_company_together(
     problem = Problem(cluster.snapshot(), Valuation())
     (gang,) = {problem.class_of[run] for run in problem.snapshot.jobs[0].runs}
     assert problem.classes[gang].price == 1_000_000, "the cheapest iteration is on slow"
-    terms = Terms(lost_ppm=MILLION)
+    terms = CostWeights(lost_ppm=MILLION)
     here = configure(problem, ())
     # Both worth $1 at the pace of slow: one on fast gains nothing, the other one's 0.9 counts.
     assert evaluate(problem, terms, here) == (5_000_000 * MILLION) + 2 * 1_000_000 * 100_000

@@ -11,12 +11,12 @@ from eva_master.model.ids import InstanceId
 from eva_master.model.planning.plan import NewInstance
 from eva_master.packing.configuration.build import Configuration, Host, configure
 from eva_master.packing.local_search.configuration_cost import evaluate
-from eva_master.packing.local_search.cost_model import Terms
+from eva_master.packing.local_search.cost_model import CostWeights
 from eva_master.packing.local_search.homing import finished
 from eva_master.packing.local_search.load_cache import LoadCache
 from eva_master.packing.local_search.working_configuration import WorkingConfiguration
 from eva_master.packing.problem import Problem, Valuation
-from eva_master.packing.round_work import Work, WorkBudget
+from eva_master.packing.round_work import WorkBudget, WorkKind
 from tests.fakes.snapshots import Cluster, offer, task
 
 BOX = offer("box", (0, 8, 32), 1.0, setup_s=180)
@@ -35,7 +35,7 @@ def cluster(*stops_s: int, pinned: bool = False) -> Cluster:
 def settled(made: Cluster, hosts: Sequence[Host]) -> tuple[list[Host], int]:
     """Where the jobs' tasks are in the end if they were to be on some hosts, and its cost."""
     problem = Problem(made.snapshot(), Valuation())
-    cache = LoadCache(problem, Terms())
+    cache = LoadCache(problem, CostWeights())
     runs = [run.id for run in problem.snapshot.runs]
     contents: dict[Host, dict[int, int]] = {}
     for run, host in zip(runs, hosts, strict=True):
@@ -97,8 +97,8 @@ class Compared(WorkBudget):
         super().__init__(left)
         self.most = 0
 
-    def spend(self, work: Work, count: int = 1) -> None:
-        assert work is Work.EXCHANGED
+    def spend(self, work: WorkKind, count: int = 1) -> None:
+        assert work is WorkKind.EXCHANGED
         self.most = max(self.most, count)
         super().spend(work, count)
 
@@ -113,10 +113,10 @@ def test_no_more_instances_are_compared_than_the_budget_of_the_round_allows(pair
     first, second = (run for run in places if problem.runs[run].job in ("j14", "j17"))
     places[first], places[second] = places[second], places[first]
     start = replace(configure(problem, ()), places=places)
-    working = WorkingConfiguration(problem, LoadCache(problem, Terms()), start)
-    budget = Compared(pairs * Work.EXCHANGED)
+    working = WorkingConfiguration(problem, LoadCache(problem, CostWeights()), start)
+    budget = Compared(pairs * WorkKind.EXCHANGED)
     plan = finished(working, start, budget)
     assert budget.most <= pairs
     home = all(place == problem.runs[run].instance for run, place in plan.places.items())
     assert home == (pairs > 0)
-    assert working.total == evaluate(problem, Terms(), plan)
+    assert working.total == evaluate(problem, CostWeights(), plan)

@@ -10,14 +10,23 @@ from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import InstanceId, JobId, Millis, run_id
 from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
-from eva_master.packing.parts.seating import Member, Part, Seat, Seating, member_of, waiting
+from eva_master.packing.parts.seating import (
+    PoolSeating,
+    SeatingPartition,
+    SparedMember,
+    UnitSeat,
+    member_of,
+    waiting,
+)
 from eva_master.testing.job_views import job_view
 from tests.fakes.jobs import LARGE, MEDIUM, SMALL, task
 
 LATER = Millis(1_000_000)
 
 
-def part(*cpus: int, catalog: tuple[Offering, ...], priority: int = 0, since: int = 0) -> Part:
+def part(
+    *cpus: int, catalog: tuple[Offering, ...], priority: int = 0, since: int = 0
+) -> SeatingPartition:
     """A partition in which a gang of tasks of so many CPUs waits."""
     job = JobId("gang-1")
     runs = tuple(
@@ -35,24 +44,24 @@ def part(*cpus: int, catalog: tuple[Offering, ...], priority: int = 0, since: in
     )
     names = tuple(run.id for run in runs)
     view = job_view(job, JobKind.GANG, names, Millis(since), priority, size=len(cpus))
-    return Part("", Snapshot(Millis(0), catalog, (view,), runs, ()))
+    return SeatingPartition("", Snapshot(Millis(0), catalog, (view,), runs, ()))
 
 
 def member(
     name: str, offering: Offering, of: str = "", guard: tuple[int, int] | None = None
-) -> Member:
+) -> SparedMember:
     """A member of a pool of a partition."""
     view = InstanceView(InstanceId(name), offering, (), ready=True, pool="p", partition=of)
-    return Member(of, view, guard)
+    return SparedMember(of, view, guard)
 
 
-def seat(of: Part, *members: Member, **more: object) -> Seat:
+def seat(of: SeatingPartition, *members: SparedMember, **more: object) -> UnitSeat:
     """Outcome for the one unit that waits."""
     (unit,) = waiting(of)
-    return Seating([of], None, members, **more).seat(unit)  # type: ignore[arg-type]
+    return PoolSeating([of], None, members, **more).seat(unit)  # type: ignore[arg-type]
 
 
-def names(members: tuple[Member, ...]) -> list[str]:
+def names(members: tuple[SparedMember, ...]) -> list[str]:
     """Their instances."""
     return [it.view.id for it in members]
 
@@ -66,7 +75,7 @@ def test_members_come_after_all_that_may_be_bought() -> None:
 
 def test_a_gang_takes_none_if_they_are_too_few() -> None:
     of = part(4, 4, 4, catalog=(replace(MEDIUM, limit=0),))
-    seating = Seating([of], None, [member("a", MEDIUM), member("b", MEDIUM)])
+    seating = PoolSeating([of], None, [member("a", MEDIUM), member("b", MEDIUM)])
     (unit,) = waiting(of)
     assert not seating.seat(unit).complete
     assert set(seating.members) == {"a", "b"}

@@ -13,7 +13,7 @@ from eva_master.model.planning.plan import Assign, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.configuration.build import configure, waiting
 from eva_master.packing.local_search.configuration_cost import evaluate
-from eva_master.packing.local_search.cost_model import MoveCosts, Terms
+from eva_master.packing.local_search.cost_model import CostWeights, MoveCosts
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.policies.eva import POLICY
 from tests.fakes.snapshots import (
@@ -126,7 +126,7 @@ def test_of_a_gang_the_member_counts_that_was_not_moved_for_longest():
     def cost(**ago_s: int) -> int:
         latest = {run_id(JobId("g"), int(member[1:])): ago for member, ago in ago_s.items()}
         times = {run: Millis(snapshot.now_ms - ago * 1000) for run, ago in latest.items()}
-        return MoveCosts(problem, Terms(), times).cost["g"]
+        return MoveCosts(problem, CostWeights(), times).cost["g"]
 
     assert cost(_0=0) == cost()
     assert cost(_0=0, _1=1800) == pytest.approx(4 * cost())
@@ -239,7 +239,7 @@ def test_what_is_chosen_is_never_dearer_than_what_it_began_with(options):
     snapshot = crowd()
     plan, _ = decide(snapshot, **options)
     problem = Problem(snapshot, Valuation())
-    keep = evaluate(problem, Terms(), configure(problem, waiting(problem)))
+    keep = evaluate(problem, CostWeights(), configure(problem, waiting(problem)))
     objective = plan.figures["objective_usd_per_hour"]
     assert isinstance(objective, float)
     assert objective * 10**12 <= keep

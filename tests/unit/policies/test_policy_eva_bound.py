@@ -12,7 +12,7 @@ from eva_master.model.ids import Millis
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.configuration.build import configure, waiting
-from eva_master.packing.lp.column_generation import Budget
+from eva_master.packing.lp.column_generation import EffortLimits
 from eva_master.packing.lp.optimizer import Optimizer, Tier
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.packing.reconfiguration.lower_bound import bounded
@@ -83,7 +83,7 @@ def test_a_bound_is_proven_further_only_as_long_as_that_helps(crowd):
     present, packed = configure(problem, ()), configure(problem, waiting(problem))
     chosen = option("keep", problem, present, packed)
     memory, bounds = RoundMemory.afresh(crowd), [0]
-    hurried = Budget(iterations=1, multisets=256)
+    hurried = EffortLimits(iterations=1, multisets=256)
     while not memory.settled:
         assert len(bounds) < 50
         optimizer = Optimizer(problem, Tier.LP, budget=hurried)

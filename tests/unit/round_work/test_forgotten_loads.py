@@ -11,7 +11,7 @@ import pytest
 
 from eva_master.model.ids import Workload
 from eva_master.model.planning.snapshot import Snapshot, ThroughputTable
-from eva_master.packing.local_search.cost_model import Terms
+from eva_master.packing.local_search.cost_model import CostWeights
 from eva_master.packing.local_search.load_cache import Load, LoadCache
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.testing.snapshots import Cluster, offer, task
@@ -48,7 +48,7 @@ def test_losses_follow_the_table_and_no_other_sets_are_looked_at(others, most) -
     before = (("w00", others), 700_000), (("w05", ("w06",)), 900_000)
     after = (("w00", others), 600_000), (("w05", ("w06",)), 900_000)
     problem = Problem(snapshot_of(*before), Valuation())
-    cache = LoadCache(problem, Terms())
+    cache = LoadCache(problem, CostWeights())
     held = loads(cache, problem)
     losses = {classes: load.lost for classes, load in held.items()}
     later = Problem(snapshot_of(*after), Valuation())
@@ -60,10 +60,10 @@ def test_losses_follow_the_table_and_no_other_sets_are_looked_at(others, most) -
 
     sys.setprofile(count)
     try:
-        assert cache.serves(later, Terms())
+        assert cache.serves(later, CostWeights())
     finally:
         sys.setprofile(None)
-    fresh = LoadCache(later, Terms())
+    fresh = LoadCache(later, CostWeights())
     assert loads(fresh, later).keys() == held.keys()
     expected = {classes: load.lost for classes, load in loads(fresh, later).items()}
     assert {classes: cache.lost(load) for classes, load in held.items()} == expected != losses

@@ -10,7 +10,7 @@ import pytest
 
 from eva_master.model.ids import MILLION
 from eva_master.packing.configuration.build import configure, waiting
-from eva_master.packing.local_search.cost_model import Terms
+from eva_master.packing.local_search.cost_model import CostWeights
 from eva_master.packing.local_search.gang_progress import GangProgress
 from eva_master.packing.local_search.load_cache import LoadCache
 from eva_master.packing.local_search.search import Effort, Search
@@ -60,7 +60,7 @@ def calls_of_a_trial(members: int) -> float:
     catalog = offer("small", (0, 2, 4), 0.1), offer("large", (0, 4, 8), 0.25)
     cluster = Cluster(*catalog).job("g", *[task("w", any=(0, 2, 4))] * members)
     problem = Problem(cluster.snapshot(), Valuation())
-    cache = LoadCache(problem, Terms())
+    cache = LoadCache(problem, CostWeights())
     working = WorkingConfiguration(problem, cache, configure(problem, waiting(problem)))
     search = CountedSearch(working, cache, [1])
     search.run(Effort(20))  # places that are looked at once

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eva_master.packing.local_search.cost_model import Terms
+from eva_master.packing.local_search.cost_model import CostWeights
 from eva_master.packing.local_search.load_cache import LoadCache
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.testing.snapshots import Cluster, offer, table, task
@@ -37,7 +37,7 @@ def problem(kinds: int, *, slow: float = 0.9) -> Problem:
 @pytest.mark.parametrize("kinds", [1, 7, TASKS])
 def test_one_task_more_is_one_task_that_is_looked_at(looked_at, kinds):
     seen = problem(kinds)
-    cache = LoadCache(seen, Terms())
+    cache = LoadCache(seen, CostWeights())
     (load,) = cache.empty.values()
     for run in seen.snapshot.runs:
         load = cache.more(load, cache.number(seen.classes[seen.class_of[run.id]]))
@@ -47,16 +47,16 @@ def test_one_task_more_is_one_task_that_is_looked_at(looked_at, kinds):
 
 def test_after_a_change_of_what_is_known_no_task_is_looked_at_again(looked_at):
     before, after = problem(7), problem(7, slow=0.5)
-    cache = LoadCache(before, Terms())
+    cache = LoadCache(before, CostWeights())
     numbers = [
         cache.number(before.classes[before.class_of[run.id]]) for run in before.snapshot.runs
     ]
     load = cache.load(next(iter(cache.empty.values())), numbers)
     lost = cache.lost(load)
     looked_at.clear()
-    assert cache.serves(after, Terms())
+    assert cache.serves(after, CostWeights())
     assert cache.lost(load) > lost
     assert not looked_at
-    new = LoadCache(after, Terms())
+    new = LoadCache(after, CostWeights())
     numbers = [new.number(after.classes[after.class_of[run.id]]) for run in after.snapshot.runs]
     assert cache.lost(load) == new.lost(new.load(next(iter(new.empty.values())), numbers))

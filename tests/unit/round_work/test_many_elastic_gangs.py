@@ -14,8 +14,8 @@ from eva_master.model.ids import InstanceId
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.sizes import with_sizes
 from eva_master.model.planning.snapshot import InstanceView, Snapshot
-from eva_master.packing.elastic.trial import Trial
-from eva_master.packing.round_work import Work
+from eva_master.packing.elastic.trial import SizeTrial
+from eva_master.packing.round_work import WorkKind
 from eva_master.policies.eva import POLICY
 from eva_master.policies.eva.policy import Eva
 from eva_master.testing.job_views import changed
@@ -23,7 +23,7 @@ from eva_master.testing.plan_checks import check
 from tests.unit.elastic.test_elastic_sizes import Cluster, offering
 
 GANGS, MOST = 60, 8
-WORK_OF_TEN = 10 * Work.RESIZED * (GANGS + 1) * MOST // 200 + 1
+WORK_OF_TEN = 10 * WorkKind.RESIZED * (GANGS + 1) * MOST // 200 + 1
 """A fifth of it is for sizes, in microseconds."""
 
 
@@ -52,14 +52,14 @@ def rounds(snapshot: Snapshot, count: int) -> Iterator[Plan]:
 
 def test_no_more_gangs_are_resized_than_the_budget_allows(monkeypatch) -> None:
     sizes = 0
-    grown = Trial.grown
+    grown = SizeTrial.grown
 
     def counted(self, *arguments):
         nonlocal sizes
         sizes += 1
         return grown(self, *arguments)
 
-    monkeypatch.setattr(Trial, "grown", counted)
+    monkeypatch.setattr(SizeTrial, "grown", counted)
     (plan,) = rounds(crowded(), 1)
     check(with_sizes(crowded(), {size.job: size.members for size in plan.sizes}), plan)
     assert 0 < len(plan.sizes) <= 10

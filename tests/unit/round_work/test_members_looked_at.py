@@ -14,7 +14,7 @@ from eva_master.app.policy_registry import policies
 from eva_master.model.ids import RunId
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.configuration.build import Configuration
-from eva_master.packing.local_search.cost_model import Terms
+from eva_master.packing.local_search.cost_model import CostWeights
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.packing.reconfiguration.lasting import lasting
 from eva_master.testing.snapshots import Cluster, offer, task
@@ -87,7 +87,7 @@ def calls_of_a_member(members: int) -> float:
 
     sys.setprofile(count)
     try:
-        assert lasting(problem, Terms(), Configuration({}, {}, (), {}), after) is after
+        assert lasting(problem, CostWeights(), Configuration({}, {}, (), {}), after) is after
     finally:
         sys.setprofile(None)
     return calls / members

@@ -10,7 +10,7 @@ from benchmarks.distinct import arrived
 from eva_master.model.planning.plan import Assign
 from eva_master.packing.local_search.load_cache import LoadCache
 from eva_master.packing.lp.pricing import knapsack
-from eva_master.packing.round_work import Work, round_budgets
+from eva_master.packing.round_work import WorkKind, round_budgets
 from eva_master.policies.eva import POLICY
 from eva_master.testing.plan_checks import check
 from eva_master.testing.snapshots import Cluster, carried_out, offer, task
@@ -27,7 +27,7 @@ class Counted:
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
     known = Counted()
-    sized, fitting = LoadCache._sized_load, knapsack._Search._fitting
+    sized, fitting = LoadCache._sized_load, knapsack._DepthFirstSearch._fitting
 
     def load(self, *arguments):
         known.loads += 1
@@ -38,7 +38,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
         return fitting(self, number, room)
 
     monkeypatch.setattr(LoadCache, "_sized_load", load)
-    monkeypatch.setattr(knapsack._Search, "_fitting", item)
+    monkeypatch.setattr(knapsack._DepthFirstSearch, "_fitting", item)
     return known
 
 
@@ -54,9 +54,9 @@ def test_tasks_that_all_differ_are_placed_within_the_budget_of_a_round(counted, 
     assert all(isinstance(entry, Assign) for entry in plan.entries), "each gets a place at once"
     instances = len(plan.launches)
     # Besides those that are met: what the configuration begins with, and what is taken apart.
-    most = searching // Work.LOAD + instances + 200
+    most = searching // WorkKind.LOAD + instances + 200
     assert counted.loads <= most
-    assert 0 < counted.items <= pricing // Work.SET // 8
+    assert 0 < counted.items <= pricing // WorkKind.SET // 8
     counted.loads = counted.items = 0
     policy.plan(carried_out(snapshot, plan), memory)
     assert counted.loads <= most

@@ -8,7 +8,7 @@ import pytest
 
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.local_search.working_configuration import WorkingConfiguration
-from eva_master.packing.round_work import Work, round_budgets
+from eva_master.packing.round_work import WorkKind, round_budgets
 from eva_master.policies.eva import POLICY
 from eva_master.testing.plan_checks import check
 from eva_master.testing.snapshots import Cluster, offer, task
@@ -48,4 +48,4 @@ def test_a_search_takes_no_more_tasks_than_its_budget_allows(taken, members):
     plan, _ = POLICY.build(POLICY.config()).plan(snapshot, None)
     check(snapshot, plan)
     assert len(plan.entries) == TASKS
-    assert 0 < sum(taken) <= searching.left // Work.TAKEN + MOST_AT_A_TIME
+    assert 0 < sum(taken) <= searching.left // WorkKind.TAKEN + MOST_AT_A_TIME

@@ -188,9 +188,9 @@ def test_tasks_that_were_not_looked_at_are_told_so_once() -> None:
     snapshot = Queue().add("a", MOST + 1).snapshot()
     part = shown(snapshot, NO_TURNS, MOST)
     (hidden,) = part.hidden
-    assert part.told(Plan()) == Plan(entries=(Hold(hidden.id, WAITS_ITS_TURN),))
+    assert part.with_reasons(Plan()) == Plan(entries=(Hold(hidden.id, WAITS_ITS_TURN),))
     told = replace(part, hidden=(replace(hidden, held=True),))
-    assert told.told(Plan()) == Plan()
+    assert told.with_reasons(Plan()) == Plan()
 
 
 def test_a_memory_of_another_version_begins_anew() -> None:

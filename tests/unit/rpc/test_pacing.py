@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from eva_master.adapters.rpc.methods import Line
+from eva_master.adapters.rpc.methods import CallLine
 from eva_master.adapters.rpc.server.admission import pacing
-from eva_master.adapters.rpc.server.admission.pacing import Pacing, Share
+from eva_master.adapters.rpc.server.admission.pacing import Pacing, UserLimits
 from eva_master.model.errors import Busy
 
 
@@ -36,11 +36,11 @@ def timer(monkeypatch: pytest.MonkeyPatch) -> Timer:
 
 async def calls(pace: Pacing, owner: str, count: int) -> None:
     for _ in range(count):
-        (await pace.begin(owner, Line.CALLS))()
+        (await pace.begin(owner, CallLine.CALLS))()
 
 
 async def test_calls_in_the_long_run_come_at_the_rate_and_bursts_at_once(timer: Timer) -> None:
-    pace = Pacing(Share(calls_per_second=10), now=timer)
+    pace = Pacing(UserLimits(calls_per_second=10), now=timer)
     await calls(pace, "ann", 50)
     assert timer.slept == []
     await calls(pace, "ann", 101)
@@ -48,7 +48,7 @@ async def test_calls_in_the_long_run_come_at_the_rate_and_bursts_at_once(timer: 
 
 
 async def test_others_are_not_held_up(timer: Timer) -> None:
-    pace = Pacing(Share(calls_per_second=10), now=timer)
+    pace = Pacing(UserLimits(calls_per_second=10), now=timer)
     await calls(pace, "ann", 60)
     slept = len(timer.slept)
     assert slept
@@ -58,8 +58,8 @@ async def test_others_are_not_held_up(timer: Timer) -> None:
 
 async def test_whoever_is_much_too_fast_is_told_when_to_come_back() -> None:
     now = 5.0
-    pace = Pacing(Share(calls_per_second=1), now=lambda: now)
-    begun = [asyncio.ensure_future(pace.begin("ann", Line.CALLS)) for _ in range(30)]
+    pace = Pacing(UserLimits(calls_per_second=1), now=lambda: now)
+    begun = [asyncio.ensure_future(pace.begin("ann", CallLine.CALLS)) for _ in range(30)]
     await asyncio.sleep(0)
     refused = [it.exception() for it in begun if it.done() and it.exception()]
     assert refused
@@ -75,37 +75,37 @@ async def test_whoever_is_much_too_fast_is_told_when_to_come_back() -> None:
 
 
 async def test_calls_at_once_wait_for_each_other_and_end_once() -> None:
-    pace = Pacing(Share())
-    ends = [await pace.begin("ann", Line.CALLS) for _ in range(pacing.AT_ONCE[Line.CALLS])]
-    waiting = asyncio.ensure_future(pace.begin("ann", Line.CALLS))
+    pace = Pacing(UserLimits())
+    ends = [await pace.begin("ann", CallLine.CALLS) for _ in range(pacing.AT_ONCE[CallLine.CALLS])]
+    waiting = asyncio.ensure_future(pace.begin("ann", CallLine.CALLS))
     await asyncio.sleep(0)
     assert not waiting.done()
     # Neither others wait for them, nor what has another line.
-    (await pace.begin("bob", Line.CALLS))()
-    for line in (Line.FILES, Line.UPLOADS, Line.TOKENS, Line.STREAMS):
+    (await pace.begin("bob", CallLine.CALLS))()
+    for line in (CallLine.FILES, CallLine.UPLOADS, CallLine.TOKENS, CallLine.STREAMS):
         (await pace.begin("ann", line))()
     ends[0]()
     (await waiting)()
 
 
 async def test_streams_of_a_user_are_limited_and_given_back() -> None:
-    pace = Pacing(Share(streams=3))
-    ends = [await pace.begin("ann", Line.STREAMS) for _ in range(3)]
+    pace = Pacing(UserLimits(streams=3))
+    ends = [await pace.begin("ann", CallLine.STREAMS) for _ in range(3)]
     with pytest.raises(Busy, match="ann has 3 open streams") as refused:
-        await pace.begin("ann", Line.STREAMS)
+        await pace.begin("ann", CallLine.STREAMS)
     assert "limits.streams" in refused.value.hint
-    (await pace.begin("bob", Line.STREAMS))()
+    (await pace.begin("bob", CallLine.STREAMS))()
     ends[0]()
-    (await pace.begin("ann", Line.STREAMS))()
+    (await pace.begin("ann", CallLine.STREAMS))()
 
 
 async def test_all_users_together_have_so_many_streams() -> None:
-    pace = Pacing(Share(streams=2))
+    pace = Pacing(UserLimits(streams=2))
     for owner in range(10):
         for _ in range(2):
-            await pace.begin(f"user{owner}", Line.STREAMS)
+            await pace.begin(f"user{owner}", CallLine.STREAMS)
     with pytest.raises(Busy, match="master has too many"):
-        await pace.begin("one more", Line.STREAMS)
+        await pace.begin("one more", CallLine.STREAMS)
 
 
 async def test_messages_of_a_user_come_at_a_rate_and_hold_up_no_other(timer: Timer) -> None:
@@ -131,7 +131,7 @@ async def test_messages_of_all_users_leave_time_for_calls(timer: Timer) -> None:
 
 
 async def test_watches_of_all_jobs_are_given_back() -> None:
-    pace = Pacing(Share(watches_of_all=1))
+    pace = Pacing(UserLimits(watches_of_all=1))
     for _ in range(2):
         with (
             pace.all_jobs("ann"),

@@ -10,7 +10,7 @@ import pytest
 from eva_master.adapters.rpc._proto import worker_pb2 as pb
 from eva_master.adapters.rpc.server.views import _metrics
 from eva_master.adapters.rpc.workers import messages
-from eva_master.adapters.rpc.workers.sessions import Pace
+from eva_master.adapters.rpc.workers.sessions import MessageRate
 from eva_master.model.ids import Millis
 from eva_worker.link import wire
 from eva_worker.orders import Phase, Progress, Report, TaskKey
@@ -103,7 +103,7 @@ def test_addresses_that_cannot_be_are_not_passed_on(address: str, heard: bool) -
 
 def test_a_worker_that_says_too_much_is_read_slowly() -> None:
     now = 0.0
-    pace = Pace(lambda: now)
+    pace = MessageRate(lambda: now)
     assert pace.pause_s(1_000) == 0
     for _ in range(200):
         now += pace.pause_s(1_000)

@@ -15,16 +15,16 @@ from eva_master.model.catalog import Purchase, spot_family
 from eva_master.model.ids import MILLION, Family, InstanceId, JobId, Millis
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Plan, PolicyMemory
-from eva_master.model.planning.snapshot import Beside, InstanceView, Lendable
+from eva_master.model.planning.snapshot import BackPolicyRoom, InstanceView, Lendable
 from eva_master.model.resources import NOTHING
 from eva_policies.cloudcoaster import POLICY
 from eva_policies.cloudcoaster.config import Config
 from eva_policies.cloudcoaster.memory import Memory, Needs
 from eva_policies.cloudcoaster.order import Key
 from eva_policies.cloudcoaster.probes import (
+    ProbedServer,
     Probes,
-    Server,
-    Waiting,
+    ProbingJob,
     asked,
     passed_over,
     probed,
@@ -46,18 +46,18 @@ JOB = JobId("job")
 
 
 @st.composite
-def _servers(draw: st.DrawFn) -> list[Server]:
+def _servers(draw: st.DrawFn) -> list[ProbedServer]:
     def some(kind: str, most: int) -> list[InstanceId]:
         return [InstanceId(f"{kind}{number}") for number in range(draw(st.integers(0, most)))]
 
-    shared = [Server(it, "shared", long=draw(st.booleans())) for it in some("n", 60)]
-    steady = [Server(it, "steady", steady=True) for it in some("s", 30)]
-    return shared + steady + [Server(it, "transient", transient=True) for it in some("t", 30)]
+    shared = [ProbedServer(it, "shared", long=draw(st.booleans())) for it in some("n", 60)]
+    steady = [ProbedServer(it, "steady", steady=True) for it in some("s", 30)]
+    return shared + steady + [ProbedServer(it, "transient", transient=True) for it in some("t", 30)]
 
 
 @drawn(100)
 @given(_servers(), st.integers(1, 40), st.integers(0, 9))
-def test_who_is_asked(servers: list[Server], tasks: int, seed: int) -> None:
+def test_who_is_asked(servers: list[ProbedServer], tasks: int, seed: int) -> None:
     names = asked(JOB, tasks, servers, seed)
     assert len(set(names)) == len(names)
     found = [it for it in servers if it.id in names]
@@ -72,7 +72,7 @@ def test_who_is_asked(servers: list[Server], tasks: int, seed: int) -> None:
 
 
 def test_who_is_asked_is_up_to_the_job_and_the_seed():
-    servers = [Server(InstanceId(f"n{number:03d}"), "shared") for number in range(500)]
+    servers = [ProbedServer(InstanceId(f"n{number:03d}"), "shared") for number in range(500)]
     every = [asked(JobId(f"j{job}"), 1, servers, seed) for job in range(50) for seed in (1, 2)]
     assert len({frozenset(it) for it in every}) == 100
     times = [sum(server.id in it for it in every) for server in servers]
@@ -116,7 +116,7 @@ def planned(
     for name in jobs:
         cluster = cluster.job(name, *[EITHER] * 3, kind=JobKind.ARRAY)
     there = tuple(node(f"n{number}", held=number < held) for number in range(nodes))
-    snapshot = replace(cluster.snapshot(), instances=members, beside=Beside(there))
+    snapshot = replace(cluster.snapshot(), instances=members, beside=BackPolicyRoom(there))
     config = Config(**{**PUBLISHED, **options})  # type: ignore[arg-type]
     return POLICY.build(config).plan(snapshot, memory)
 
@@ -197,7 +197,12 @@ def test_queues_want_the_published_size():
 def test_who_was_passed_over_for_long_enough_goes_first():
     # "a" came first and has more to do; "b" has less, and keeps its place on s0.
     waiting = [
-        Waiting(job, 1, 10_000, {InstanceId("s0"): Server(InstanceId("s0"), "steady", steady=True)})
+        ProbingJob(
+            job,
+            1,
+            10_000,
+            {InstanceId("s0"): ProbedServer(InstanceId("s0"), "steady", steady=True)},
+        )
         for job in (view("a", 0), view("b", 5))
     ]
     probes = probed(waiting, {}, 1)

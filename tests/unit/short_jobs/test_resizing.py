@@ -13,7 +13,7 @@ from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Offering, Purchase, spot_family
 from eva_master.model.ids import MILLION, Family, InstanceId
 from eva_master.model.planning.plan import Plan
-from eva_master.model.planning.snapshot import Beside, InstanceView, Lendable
+from eva_master.model.planning.snapshot import BackPolicyRoom, InstanceView, Lendable
 from eva_master.model.resources import Resources
 from eva_policies.cloudcoaster import POLICY
 from eva_policies.cloudcoaster.config import Config
@@ -59,7 +59,7 @@ def test_the_paper_s_cluster():
     assert published(3920, 3960, 950_000, 120) == 120
 
 
-def beside(long_slots: int, nodes: int = 4) -> Beside:
+def beside(long_slots: int, nodes: int = 4) -> BackPolicyRoom:
     """Nodes of four slots each, so many of which hold long tasks."""
     rooms = []
     for number in range(nodes):
@@ -67,7 +67,7 @@ def beside(long_slots: int, nodes: int = 4) -> Beside:
         own = Resources(0, 1000 * held, 1024 * held)
         free = NODE.type.capacity - own
         rooms.append(Lendable(InstanceId(f"n{number}"), NODE, free, own))
-    return Beside(tuple(rooms))
+    return BackPolicyRoom(tuple(rooms))
 
 
 def planned(long_slots: int, members: tuple[InstanceView, ...] = (), **options: object) -> Plan:

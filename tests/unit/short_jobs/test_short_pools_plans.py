@@ -30,7 +30,7 @@ from eva_master.testing.plan_checks import check
 from eva_master.testing.snapshots import carried_out
 from eva_policies.cloudcoaster import POLICY
 from eva_policies.cloudcoaster.config import Config
-from eva_policies.cloudcoaster.market import Market
+from eva_policies.cloudcoaster.market import KindPurchases
 from eva_policies.cloudcoaster.order import first_served
 from eva_policies.cloudcoaster.sizing import needed
 from tests.fakes.snapshots import Cluster, offer, task
@@ -309,9 +309,9 @@ def test_a_task_for_spot_alone_gets_one_instance_though_there_is_no_money():
 
 
 def test_the_budget_is_that_of_a_slot_on_demand():
-    market = Market(Config(slots=8), EITHER, (), (STEADY, LARGE, spot(STEADY, 0.05)))
+    market = KindPurchases(Config(slots=8), EITHER, (), (STEADY, LARGE, spot(STEADY, 0.05)))
     assert market.budget == 4 * 100_000
-    assert Market(Config(slots=8), EITHER, (spot(STEADY, 0.05),) * 3, ()).spent == 150_000
+    assert KindPurchases(Config(slots=8), EITHER, (spot(STEADY, 0.05),) * 3, ()).spent == 150_000
 
 
 # -- who first -------------------------------------------------------------------------------------
@@ -484,8 +484,8 @@ def test_the_settings_say_which_jobs_are_short_and_may_use_spot_instances(short,
     ],
 )
 def test_it_is_told_why_a_job_is_short(latency, task_ms, told):
-    assert f"it counts as {told}" in ShortJobs(90_000).told(latency, task_ms)
-    assert "less than 90 s here" in ShortJobs(90_000).told(latency, task_ms)
+    assert f"it counts as {told}" in ShortJobs(90_000).explain(latency, task_ms)
+    assert "less than 90 s here" in ShortJobs(90_000).explain(latency, task_ms)
 
 
 def test_a_master_is_told_what_may_not_be_meant():
@@ -516,5 +516,9 @@ def test_pools_say_that_no_spot_instances_are_on_sale():
 
 def test_the_money_for_spot_members_is_there_though_no_more_may_be_had_on_demand() -> None:
     cheap = spot(STEADY, 0.05)
-    market = Market(Config(slots=8), EITHER, (STEADY,), (cheap,), listed=(STEADY, cheap))
-    assert market.budget == Market(Config(slots=8), EITHER, (STEADY,), (STEADY, cheap)).budget > 0
+    market = KindPurchases(Config(slots=8), EITHER, (STEADY,), (cheap,), listed=(STEADY, cheap))
+    assert (
+        market.budget
+        == KindPurchases(Config(slots=8), EITHER, (STEADY,), (STEADY, cheap)).budget
+        > 0
+    )

@@ -155,7 +155,7 @@ def test_hostile_cells_stay_in_their_row(monkeypatch: pytest.MonkeyPatch) -> Non
     assert piped(table, monkeypatch).splitlines() == ["JOB  NOTE", "a    one two [31m"]
 
 
-def _many(instances: int, tasks: int) -> live.View:
+def _many(instances: int, tasks: int) -> live.LiveView:
     state = sample_state()
     for index in range(instances - len(state.instances)):
         state.instances.add(id=f"i-{index + 10}", type="c7i.large", state="ready")

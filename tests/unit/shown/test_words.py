@@ -16,7 +16,7 @@ from eva_master.app.cli.views.words import amount, is_in, of_feature
 
 def text_of(explained: pb.Explanation) -> str:
     out = io.StringIO()
-    Console(file=out, width=200).print(explanation.told(explained))
+    Console(file=out, width=200).print(explanation.explain(explained))
     return out.getvalue()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from eva_lab.experiments.execution import execute
 from eva_lab.experiments.runs import cells
-from eva_lab.experiments.schema import Plan, load_experiment
+from eva_lab.experiments.schema import ExperimentPlan, load_experiment
 from eva_master.app.config import MasterConfig
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.policies import (
@@ -117,7 +117,7 @@ policies:
 """
 
 
-def plan_of(tmp_path: Path, back: str) -> Plan:
+def plan_of(tmp_path: Path, back: str) -> ExperimentPlan:
     path = tmp_path / "backs.yaml"
     path.write_text(EXPERIMENT.replace("BACK", back))
     return load_experiment(path)

@@ -24,7 +24,7 @@ from eva_master.testing.snapshots import START
 from eva_policies.slearn import POLICY
 from eva_policies.slearn.allocation_order import dealt, index_of
 from eva_policies.slearn.config import Config
-from eva_policies.slearn.memory import Asked, Memory
+from eva_policies.slearn.memory import Memory, RequestOutcome
 from eva_policies.slearn.queues import Queued
 from eva_policies.slearn.sizes import work_of
 from tests.fakes.snapshots import Cluster, offer, task
@@ -308,7 +308,7 @@ def test_a_job_that_was_not_let_to_where_a_plan_put_it_comes_last_for_a_minute()
 def test_the_memory_of_the_policy_behind_is_kept_with_that_of_the_queues() -> None:
     memory = Memory(
         back=PolicyMemory("eva", 3, {"rounds": [1, 2]}),
-        asked=Asked({JobId("a-1"): 3}, {JobId("b-2"): Millis(77)}),
+        asked=RequestOutcome({JobId("a-1"): 3}, {JobId("b-2"): Millis(77)}),
     )
     written = memory.written()
     assert Memory.read(written) == memory

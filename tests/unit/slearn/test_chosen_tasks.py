@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from eva_master.control.planning.validate_plan import reconcile
 from eva_master.control.standing.queue import Queue
-from eva_master.control.standing.rooms import Room
+from eva_master.control.standing.rooms import MemberRoom
 from eva_master.control.standing.standing import Standing
 from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Purchase
@@ -53,8 +53,8 @@ class Slots:
         self.free += 1
         self._follow(job, index, None, state)
 
-    def _room(self, _: InstanceId) -> Room:
-        return Room("p", Family("any"), Resources(0, 1_000 * self.free, 1_024 * self.free))
+    def _room(self, _: InstanceId) -> MemberRoom:
+        return MemberRoom("p", Family("any"), Resources(0, 1_000 * self.free, 1_024 * self.free))
 
     def _follow(self, job: JobId, index: int, place: InstanceId | None, state: RunState) -> None:
         run = TaskRun(run_id(job, index), job, index, ((state.value, 0),), target=place)

@@ -11,13 +11,13 @@ from eva_master.model.ids import Millis
 from eva_master.model.planning.estimate import Estimate
 from eva_master.testing.job_views import changed
 from eva_master.testing.snapshots import START
-from eva_policies.slearn.sizes import Work, work_of
+from eva_policies.slearn.sizes import JobWork, work_of
 from tests.fakes.snapshots import Cluster, offer, task
 
 ONE = task("w", any=(0, 1, 1))
 
 
-def work(ages_s: list[int], waiting: int, each_s: int | None, succeeded: int = 0) -> Work:
+def work(ages_s: list[int], waiting: int, each_s: int | None, succeeded: int = 0) -> JobWork:
     """Of a job with tasks that have run for so long, and others that wait or have succeeded."""
     places = [*["n1"] * len(ages_s), *[None] * waiting]
     cluster = Cluster(offer("n.99", (0, 99, 99), 1.0)).instance("n1", "n.99")

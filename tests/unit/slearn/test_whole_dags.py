@@ -15,7 +15,7 @@ from eva_master.testing.snapshots import START
 from eva_policies.slearn import POLICY
 from eva_policies.slearn.config import Config
 from eva_policies.slearn.dags import whole
-from eva_policies.slearn.sizes import Work
+from eva_policies.slearn.sizes import JobWork
 from tests.unit.slearn.test_queues import MINUTE, SURE, Jobs
 
 HOUR = 60 * MINUTE
@@ -37,16 +37,16 @@ def test_the_work_of_a_dag_is_that_of_what_is_there_what_waits_and_what_has_ende
     jobs = Jobs().add("a").add("b").add("c").add("d").snapshot().jobs
     about = {"a": dag(waiting_ms=70, ended_ms=500), "c": dag(waiting_ms=70, ended_ms=500)}
     views = [changed(it, dag=about.get(it.id)) for it in jobs]
-    works = {it.id: Work(100, 40, 60, 3, Millis(0)) for it in views}
+    works = {it.id: JobWork(100, 40, 60, 3, Millis(0)) for it in views}
     found = whole(views, works)
-    assert found[JobId("a")] == found[JobId("c")] == Work(770, 150, 620, 3, Millis(0))
+    assert found[JobId("a")] == found[JobId("c")] == JobWork(770, 150, 620, 3, Millis(0))
     assert found[JobId("b")] is works[JobId("b")]
-    works[JobId("c")] = Work(None, None, 60, 3, Millis(0))
+    works[JobId("c")] = JobWork(None, None, 60, 3, Millis(0))
     found = whole(views, works)
-    assert found[JobId("a")] == Work(None, None, 620, 3, Millis(0))
+    assert found[JobId("a")] == JobWork(None, None, 620, 3, Millis(0))
     other = changed(views[3], dag=dag(), owner="bob")
-    found = whole([*views[:3], other], {**works, JobId("d"): Work(1, 1, 1, 1, Millis(0))})
-    assert found[JobId("d")] == Work(1, 1, 1, 1, Millis(0)), "another owner's"
+    found = whole([*views[:3], other], {**works, JobId("d"): JobWork(1, 1, 1, 1, Millis(0))})
+    assert found[JobId("d")] == JobWork(1, 1, 1, 1, Millis(0)), "another owner's"
 
 
 @pytest.mark.parametrize("estimator", ["posterior", "oracle", "3sigma-dag", "point-dag"])

@@ -59,7 +59,7 @@ def explained(state: State, job: JobId) -> pb.Explanation:
 
 def told(message: pb.Explanation) -> list[str]:
     screen = Console(file=io.StringIO(), width=300)
-    screen.print(explanation.told(message))
+    screen.print(explanation.explain(message))
     assert isinstance(screen.file, io.StringIO)
     return [line.rstrip() for line in screen.file.getvalue().splitlines()]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eva_master.control.standing.latest_start import Ahead, Bound, Member, bound, slots_of
+from eva_master.control.standing.latest_start import Ahead, Bound, BoundMember, bound, slots_of
 from eva_master.model.ids import Family
 from eva_master.model.resources import Resources
 
@@ -58,7 +58,7 @@ def start_of(line: list[tuple[int, int, int]], machines: list[Machine], most_ms:
 times = st.integers(1, 30)
 members = st.lists(
     st.tuples(st.integers(1, 3), st.lists(times, max_size=3)).map(
-        lambda it: Member(it[0], tuple(it[1][: it[0]]))
+        lambda it: BoundMember(it[0], tuple(it[1][: it[0]]))
     ),
     min_size=1,
     max_size=4,
@@ -72,7 +72,7 @@ members = st.lists(
     st.lists(times, max_size=5),
 )
 def test_no_start_is_later_than_the_bound(
-    there: list[Member],
+    there: list[BoundMember],
     jobs: list[list[int]],
     spot: list[tuple[int, int]],
     behind: list[int],
@@ -109,7 +109,7 @@ def test_tasks_of_several_sizes_have_as_many_slots_as_the_largest_leaves(
         beside = [{C: Resources(0, need, 1)} for _, need in machine.taken]
         asked = [{C: Resources(0, own, 1)}]
         slots = slots_of(Resources(0, cpus, 100), C, asked, [*others, *beside])
-        there.append(Member(slots, tuple(left for left, _ in machine.taken)))
+        there.append(BoundMember(slots, tuple(left for left, _ in machine.taken)))
         machines.append(machine)
     found = bound(there, [Ahead(1, took) for took, _ in ahead])
     assert (found is None) is (not boxes)
@@ -120,15 +120,17 @@ def test_tasks_of_several_sizes_have_as_many_slots_as_the_largest_leaves(
 
 def test_the_bound_is_the_work_by_the_slots_and_one_task() -> None:
     # Two slots; 10 s and 4 s are left of what runs, and three tasks of 20 s go before.
-    assert bound([Member(2, (10, 4))], [Ahead(3, 20)]) == Bound(2, 74, 37 + 20)
-    assert bound([Member(1)], []) == Bound(1, 0, 0)
+    assert bound([BoundMember(2, (10, 4))], [Ahead(3, 20)]) == Bound(2, 74, 37 + 20)
+    assert bound([BoundMember(1)], []) == Bound(1, 0, 0)
     assert bound([], [Ahead(1, 5)]) is None
-    assert bound([Member(0, (3,))], []) is None
+    assert bound([BoundMember(0, (3,))], []) is None
 
 
 def test_where_a_long_task_runs_does_not_count() -> None:
-    short = Member(2, (10, 10))
-    assert bound([Member(2, (100_000,)), short], [Ahead(2, 10)]) == bound([short], [Ahead(2, 10)])
+    short = BoundMember(2, (10, 10))
+    assert bound([BoundMember(2, (100_000,)), short], [Ahead(2, 10)]) == bound(
+        [short], [Ahead(2, 10)]
+    )
 
 
 def test_who_must_have_room_and_who_may_be_there() -> None:

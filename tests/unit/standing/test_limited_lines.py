@@ -8,9 +8,9 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eva_master.control.standing.claim import Claim
+from eva_master.control.standing.claim import LineClaim
 from eva_master.control.standing.queue import Queue, Shape
-from eva_master.control.standing.rooms import Room
+from eva_master.control.standing.rooms import MemberRoom
 from eva_master.control.standing.standing import Standing
 from eva_master.model.ids import Family, InstanceId, JobId, Millis, Workload, run_id
 from eva_master.model.job import Program, TaskSpec
@@ -88,10 +88,10 @@ class Members:
             if task[0] == job
         ]
 
-    def _room(self, instance: InstanceId) -> Room:
+    def _room(self, instance: InstanceId) -> MemberRoom:
         free = self.free(instance)
         room = Resources(0, 1000 * free, 1024 * free)
-        return Room(self.pool(instance), Family("c"), room)
+        return MemberRoom(self.pool(instance), Family("c"), room)
 
     def _follow(self, job: str, index: int, place: str | None, state: RunState) -> None:
         self.standing.follow(self._run(job, index, place, state), Millis(0))
@@ -177,7 +177,7 @@ def test_what_becomes_free_is_looked_at_by_the_lines_of_its_member_alone() -> No
     looked = Counter[str]()
     inner = members._room
 
-    def room(instance: InstanceId) -> Room:
+    def room(instance: InstanceId) -> MemberRoom:
         looked[instance] += 1
         return inner(instance)
 
@@ -193,7 +193,7 @@ def test_lines_of_one_rank_compare_what_they_hold_for_their_weights(
 ) -> None:
     weights = [data.draw(st.integers(1, 2**63)) for _ in held]
     claims = [
-        Claim(it, Line(("p",), (), weight_ppm=weight), {}) for it, weight in enumerate(weights)
+        LineClaim(it, Line(("p",), (), weight_ppm=weight), {}) for it, weight in enumerate(weights)
     ]
     for claim, count in zip(claims, held, strict=True):
         claim.held = count

@@ -20,7 +20,7 @@ from eva_master.control.measure import ledger
 from eva_master.control.planning.validate_plan import reconcile
 from eva_master.control.settings import Limits, Settings
 from eva_master.control.standing.queue import Queue, Shape
-from eva_master.control.standing.rooms import Room
+from eva_master.control.standing.rooms import MemberRoom
 from eva_master.control.standing.standing import Standing
 from eva_master.control.state.store import State
 from eva_master.model.accounting.bounds import JobKind
@@ -97,9 +97,9 @@ class Rooms:
         self.held[job] -= 1
         self._follow(job, index, None, RunState.SUCCEEDED)
 
-    def _room(self, _: InstanceId) -> Room:
+    def _room(self, _: InstanceId) -> MemberRoom:
         free = self.slots - sum(self.held.values())
-        return Room("p", Family("c"), Resources(0, 1000 * free, 1024 * free))
+        return MemberRoom("p", Family("c"), Resources(0, 1000 * free, 1024 * free))
 
     def _follow(self, job: str, index: int, place: InstanceId | None, state: RunState) -> None:
         history = ((state.value, 0),)

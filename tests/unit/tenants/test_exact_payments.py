@@ -22,7 +22,7 @@ from eva_master.model.ids import Exact, Family, JobId, Millis, Price, RunId, Wor
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.planning.plan import Assign, Loans, NewInstance, Plan
 from eva_master.model.planning.quotas import Tenancy
-from eva_master.model.planning.tenancy import Terms, Transfer
+from eva_master.model.planning.tenancy import LoanTerms, Transfer
 from eva_master.model.resources import Resources
 from tests.fakes.archive import LoadedArchive
 from tests.fakes.hand_driven import Cluster
@@ -40,14 +40,14 @@ SETTINGS = Settings(
 )
 JOB = JobId("job-1")
 RUN = RunId("job-1/0")
-BY_TWO = Terms(JOB, 2, (("b", 240_000), ("c", 120_000)), (1_500, 500))
+BY_TWO = LoanTerms(JOB, 2, (("b", 240_000), ("c", 120_000)), (1_500, 500))
 """$0.36 an hour: b lends 1.5 GPUs, c half of one."""
 
 
 class Tenants(Cluster):
     """A job of tenant `a` that came after a second, and runs from then on."""
 
-    def __init__(self, terms: Terms = BY_TWO, worth: Worth | None = None) -> None:
+    def __init__(self, terms: LoanTerms = BY_TWO, worth: Worth | None = None) -> None:
         super().__init__(State((MACHINE,)), SETTINGS)
         spec = JobSpec("job", "me", (TASK,), tenant="a", worth=worth)
         self.handle(JobSubmitted("first", spec), at=1_000)
@@ -107,7 +107,7 @@ def test_other_terms_hold_from_the_plan_that_states_them() -> None:
     cluster = Tenants()
     cluster.ask(at=1_000 + 5 * MINUTE)
     assert cluster.money() == (0, 0, 0)
-    dearer = Terms(JOB, 2, (("b", 720_000),))
+    dearer = LoanTerms(JOB, 2, (("b", 720_000),))
     cluster.adopt(Plan(loans=Loans((dearer,))), at=1_000 + 5 * MINUTE)
     assert cluster.money() == (30_000, 20_000, 10_000)
     cluster.succeed(at=1_000 + 10 * MINUTE)

@@ -24,7 +24,7 @@ from eva_master.model.planning.tenancy import ANY_FAMILY, TenantView
 from eva_master.model.resources import Resources
 from eva_master.packing import quotas
 from eva_master.packing.plan_effect import PlanEffect
-from eva_master.packing.quotas import Share, Use, admitted
+from eva_master.packing.quotas import QuotaUse, Use, admitted
 from eva_master.testing.job_views import changed, job_view
 from tests.fakes.snapshots import offer
 
@@ -68,19 +68,19 @@ def test_quotas_beyond_the_fleet_are_told_by_family() -> None:
 
 
 def test_a_cut_quota_allows_no_more_of_a_family_and_all_of_another() -> None:
-    share = Share("a", quota_of({"v": 4, "k": 4}), {V: 8})
+    share = QuotaUse("a", quota_of({"v": 4, "k": 4}), {V: 8})
     assert not share.allows({V: 1})
     assert share.allows({K: 4})
     assert not share.allows({K: 5})
-    assert share.told([V]) == "quota of a: 8 of 4 v in use"
+    assert share.refusal([V]) == "quota of a: 8 of 4 v in use"
 
 
 def test_any_family_counts_beside_named_ones() -> None:
-    share = Share("a", quota_of({"v": 4, "*": 2}), {V: 5})
+    share = QuotaUse("a", quota_of({"v": 4, "*": 2}), {V: 5})
     assert (share.room(V), share.room(K)) == (1, 1)
     assert share.allows({V: 1})
     assert not share.allows({V: 1, K: 1})
-    assert share.told([V]) == "quota of a: 5 of 4 v, 1 of 2 GPUs of any family in use"
+    assert share.refusal([V]) == "quota of a: 5 of 4 v, 1 of 2 GPUs of any family in use"
 
 
 # -- before a plan -------------------------------------------------------------------------------

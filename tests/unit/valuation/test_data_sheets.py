@@ -13,7 +13,7 @@ import pytest
 from eva_master.adapters.catalog import load_catalog
 from eva_master.adapters.catalog.gpus import GPUS, parse_gpu
 from eva_master.adapters.catalog.pricebook import current_types
-from eva_master.adapters.catalog.snapshot import Snapshot, SoldType
+from eva_master.adapters.catalog.snapshot import CatalogSnapshot, SoldType
 from eva_master.app.nodes.settings import CapacitySection, NodeSection
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.building import build_policy
@@ -131,7 +131,7 @@ def test_gpus_that_a_cloud_names_are_looked_up():
         )
 
     types = {"a.one": sold(1, "A10G"), "b.one": sold(1, "Unheard-Of"), "c.one": sold(0, "")}
-    taken = Snapshot(region="us-east-1", taken=datetime(2026, 1, 1, tzinfo=UTC), types=types)
+    taken = CatalogSnapshot(region="us-east-1", taken=datetime(2026, 1, 1, tzinfo=UTC), types=types)
     catalog = load_catalog(known=taken.entries())
     assert [it.type.gpu_bandwidth for it in catalog] == [600, 0, 0]
 

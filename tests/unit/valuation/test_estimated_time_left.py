@@ -11,7 +11,7 @@ from eva_master.model.arithmetic.fixed_point import exp_of_ppm, log_ppm
 from eva_master.model.ids import MILLION, Millis
 from eva_master.model.planning.estimate import Estimate, Source, raised_ms
 from eva_master.model.planning.snapshot import RemainingWork, Snapshot
-from eva_master.packing.valuation.time_left import by_now
+from eva_master.packing.valuation.time_left import with_current_estimates
 from eva_master.testing.job_views import changed
 from tests.fakes.snapshots import START, Cluster, offer, task
 
@@ -66,20 +66,20 @@ def mean_minutes(snapshot: Snapshot) -> float:
 def test_a_snapshot_in_which_nobody_runs_for_too_long_is_as_it_was() -> None:
     for ages in ([], [3], [10, 1]):
         before = seen(ages, waiting=2)
-        assert by_now(before) is before
+        assert with_current_estimates(before) is before
 
 
 def test_the_others_take_longer_as_well() -> None:
     # 40 minutes of an expected 10: it is taken for 50, and with three of ten minutes it makes 20.
     before = seen([40, 2], waiting=1, succeeded=2)
-    after = by_now(before)
+    after = with_current_estimates(before)
     assert mean_minutes(after) == (2 * 10 + 50 + 10) / 4
     assert minutes_left(after) == [10, 18, 20]  # a quarter of its age; 20 less 2; 20
     assert minutes_left(before) == [10, 8, 10]
 
 
 def test_one_straggler_among_many_changes_little() -> None:
-    assert mean_minutes(by_now(seen([40], waiting=1, succeeded=399))) == 10.1
+    assert mean_minutes(with_current_estimates(seen([40], waiting=1, succeeded=399))) == 10.1
 
 
 def test_the_centre_rises_as_the_mean_does_and_the_spread_stays() -> None:
@@ -93,25 +93,27 @@ def test_the_centre_rises_as_the_mean_does_and_the_spread_stays() -> None:
 
 def test_what_is_stated_stands() -> None:
     before = seen([40, 2], waiting=1, estimated=False)
-    assert by_now(before) is before
+    assert with_current_estimates(before) is before
     assert Estimate.stated(MINUTE).raised(0, [MINUTE * 9]) == Estimate.stated(MINUTE)
 
 
 def test_members_of_a_gang_are_one_observation() -> None:
-    assert mean_minutes(by_now(seen([16] * 3, succeeded=0, kind=JobKind.GANG))) == 20
+    assert (
+        mean_minutes(with_current_estimates(seen([16] * 3, succeeded=0, kind=JobKind.GANG))) == 20
+    )
 
 
 def test_a_second_run_of_a_task_says_nothing() -> None:
     before = seen([40, 2])
     runs = tuple(replace(run, replica=1) for run in before.runs)
     extra = replace(before, runs=runs)
-    assert by_now(extra) is extra
+    assert with_current_estimates(extra) is extra
 
 
 def test_tasks_of_another_kind_take_as_much_longer_as_the_others() -> None:
     before = seen([20], waiting=1)  # taken for 25 of an expected 10
     short = replace(before.runs[1], remaining=RemainingWork(4 * MINUTE, estimated=True))
-    after = by_now(replace(before, runs=(before.runs[0], short)))
+    after = with_current_estimates(replace(before, runs=(before.runs[0], short)))
     assert minutes_left(after) == [5, 10]
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from eva_master.model.ids import MILLION, Millis
 from eva_master.model.planning.snapshot import RemainingWork, Snapshot
-from eva_master.packing.local_search.cost_model import Terms
+from eva_master.packing.local_search.cost_model import CostWeights
 from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.toolkit import open_instances
 from eva_policies.cloudcoaster.resizing import staying
@@ -49,7 +49,7 @@ def test_a_move_may_pay_for_as_long_as_the_task_goes_on() -> None:
     cluster = Cluster(offer("box", (0, 4, 16), 0.4)).instance("i", "box")
     cluster.job("a", task(any=(0, 1, 2)), on=["i"])
     (run,) = running(cluster.snapshot(), half_speed(20)).runs
-    terms = Terms(horizon_ms=60 * MINUTE, horizon_left=True)
+    terms = CostWeights(horizon_ms=60 * MINUTE, horizon_left=True)
     assert terms.move_pays_within_ms(run, None, NOW) == 30 * MINUTE
 
 

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from eva_master.learning.colocation import DEFAULT_PPM, key, lookup, recorded
-from eva_master.learning.delays import Delay, Delays
+from eva_master.learning.delays import Delay, DelayTable
 from eva_master.learning.knowledge import Knowledge
 from eva_master.learning.voices import resolution
 from eva_master.learning.voices.lessons import Lessons
@@ -186,7 +186,7 @@ def test_three_voices_replace_the_rows_of_old_journals() -> None:
 
 def test_delays_of_others_are_medians_of_three() -> None:
     def starts(ms: int) -> Lessons:
-        return Lessons(delays=Delays().observe(Delay.START, W, ms, Millis(0)))
+        return Lessons(delays=DelayTable().observe(Delay.START, W, ms, Millis(0)))
 
     voices = {"ana": starts(10_000), "ben": starts(36_000_000)}
     assert delay_of_others(voices, Delay.START, W) is None
@@ -318,7 +318,7 @@ def test_news_of_one_workload_has_no_other_one_looked_at(
     counted: list[Workload] = []
     label = resolution._labelled
 
-    def counting(told: resolution._Told) -> resolution._Part:
+    def counting(told: resolution._Lessons) -> resolution._Part:
         counted.append(told.name)
         return label(told)
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from eva_worker.files.parts import BUFFERS, MIB, Allowance, plan
+from eva_worker.files.parts import BUFFERS, MIB, ByteAllowance, plan
 
 TIB = MIB << 20
 
@@ -26,7 +26,7 @@ def test_the_largest_object_of_all_has_one_part_at_a_time() -> None:
 
 
 async def test_an_allowance_is_never_exceeded_and_serves_in_order() -> None:
-    allowance = Allowance(10)
+    allowance = ByteAllowance(10)
     held, most, order = 0, 0, []
 
     async def use(name: int, wanted: int) -> None:
@@ -45,7 +45,7 @@ async def test_an_allowance_is_never_exceeded_and_serves_in_order() -> None:
 
 
 async def test_who_gives_up_waiting_leaves_nothing_behind() -> None:
-    allowance = Allowance(10)
+    allowance = ByteAllowance(10)
 
     async def hold(wanted: int) -> None:
         async with allowance.of(wanted):

@@ -15,7 +15,7 @@ from eva_lab.simulator.run import Simulation
 from eva_lab.traces.fleets.recipes import WorldRecipe
 from eva_lab.traces.fleets.worlds import World
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Exact
-from eva_master.model.planning.tenancy import Standing
+from eva_master.model.planning.tenancy import TenantBenefit
 from tests.unit.worlds.small import world, written
 
 _CLUSTERS = 15
@@ -95,8 +95,8 @@ def test_tenants_without_jobs_have_their_money(tmp_path: Path) -> None:
     outcome = Simulation(world_setup(trace, "hived", {}, 3600)).run()
     dollar = MILLION * MILLIS_PER_HOUR
     standings = {
-        "tenant-000": Standing(earned=Exact(3 * dollar)),
-        "tenant-001": Standing(paid=Exact(3 * dollar), received=MILLION),
+        "tenant-000": TenantBenefit(earned=Exact(3 * dollar)),
+        "tenant-001": TenantBenefit(paid=Exact(3 * dollar), received=MILLION),
     }
     found = money_of(outcome, trace, standings, 3600)
     assert (found["tenant-000"].net, found["tenant-000"].alone) == (3.0, 0.0)

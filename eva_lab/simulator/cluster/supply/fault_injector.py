@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from eva_lab.simulator.cluster.clock import Timeline
-from eva_lab.simulator.cluster.cloud import Machine, SimulatedCloud
-from eva_lab.simulator.cluster.work import Attempt
+from eva_lab.simulator.cluster.cloud import SimulatedCloud, SimulatedInstance
+from eva_lab.simulator.cluster.work import SimulatedAttempt
 from eva_lab.simulator.cluster.workers import SimulatedWorkers
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, InstanceId, OfferingId
 
@@ -84,7 +84,7 @@ class FaultInjector:
             return True
         return bool(self._faults.refusals and self._refusals.random() < self._faults.refusals)
 
-    def _watch(self, machine: Machine) -> None:
+    def _watch(self, machine: SimulatedInstance) -> None:
         """Decide when a running machine fails or is interrupted, if it is not terminated before."""
         rate = self._faults.failures_per_hour
         if rate > 0:
@@ -104,7 +104,7 @@ class FaultInjector:
         self._workers.interrupt(instance, self._timeline.now() + notice)
         self._timeline.after(notice, lambda: self._cloud.fail(instance, reclaimed=True))
 
-    def _told(self, attempt: Attempt, done_ms: float) -> float:
+    def _told(self, attempt: SimulatedAttempt, done_ms: float) -> float:
         """The work that a task reports: the true work since the last report, with noise."""
         factor = max(0.0, 1.0 + self._faults.noise * self._noise.standard_normal())
         attempt.told_ms += (done_ms - attempt.seen_ms) * factor

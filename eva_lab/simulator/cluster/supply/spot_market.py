@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eva_lab.simulator.cluster.clock import Timeline
-from eva_lab.simulator.cluster.cloud import Machine, SimulatedCloud
+from eva_lab.simulator.cluster.cloud import SimulatedCloud, SimulatedInstance
 from eva_lab.simulator.cluster.workers import SimulatedWorkers
 from eva_master.model.catalog import Catalog, Purchase
 from eva_master.model.events import Quoted
@@ -15,7 +15,7 @@ NOTICE_MS = 120_000
 """From the notice of an interruption to the end, as on EC2."""
 
 
-class SpotMarket:
+class SimulatedSpotMarket:
     """Refuses launches, takes instances back with notice, and quotes prices.
 
     Other sources of refusals and watchers of machines are kept.
@@ -84,7 +84,7 @@ class SpotMarket:
             return True
         return False
 
-    def _sold(self, machine: Machine) -> None:
+    def _sold(self, machine: SimulatedInstance) -> None:
         self._watch(machine)
         pool = machine.offering.id
         if pool in self._pools:

@@ -59,7 +59,7 @@ def drives(image: str, machine: InstanceType) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
+class MachineImage:
     """An AMI.
 
     Attributes:
@@ -71,7 +71,7 @@ class Image:
     root_device: str
 
 
-class Images:
+class MachineImages:
     """Looks up images, and remembers them for an hour. Any thread may call.
 
     Args:
@@ -89,9 +89,9 @@ class Images:
         self._configured = configured
         self._call = call
         self._clock = clock
-        self._known: dict[str, tuple[float, Image]] = {}
+        self._known: dict[str, tuple[float, MachineImage]] = {}
 
-    def of(self, machine: InstanceType) -> Image:
+    def of(self, machine: InstanceType) -> MachineImage:
         """The image for a type.
 
         Raises:
@@ -107,12 +107,12 @@ class Images:
             self._known[named] = entry
         return entry[1]
 
-    def _look_up(self, named: str) -> Image:
+    def _look_up(self, named: str) -> MachineImage:
         ami = named
         if named.startswith(PARAMETER):
             name = named.removeprefix(PARAMETER)
             ami = self._call("ssm", "get_parameter", {"Name": name})["Parameter"]["Value"]
-        described = self._call("ec2", "describe_images", {"ImageIds": [ami]})["Images"]
+        described = self._call("ec2", "describe_images", {"ImageIds": [ami]})["MachineImages"]
         if not described:
             raise CloudError(f"there is no image {ami}", hint="see ec2.images in the settings")
-        return Image(ami, described[0].get("RootDeviceName", "/dev/xvda"))
+        return MachineImage(ami, described[0].get("RootDeviceName", "/dev/xvda"))

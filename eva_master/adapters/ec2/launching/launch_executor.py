@@ -10,7 +10,7 @@ import structlog
 from eva_master.adapters.ec2 import quotas
 from eva_master.adapters.ec2.client import Aws, Ec2Client
 from eva_master.adapters.ec2.faults import CloudUnsettled
-from eva_master.adapters.ec2.launching.images import Images
+from eva_master.adapters.ec2.launching.images import MachineImages
 from eva_master.adapters.ec2.launching.launch_records import LaunchRecords
 from eva_master.adapters.ec2.launching.run_instances_request import launch_request
 from eva_master.adapters.ec2.settings import Ec2Settings
@@ -47,7 +47,7 @@ class LaunchExecutor:
         settings: Ec2Settings,
         launch_records: LaunchRecords,
         *,
-        images: Images,
+        images: MachineImages,
         user_data: Callable[[LaunchInstance], str],
         catalog: Catalog,
     ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from eva_master.adapters.ec2.launching.images import Image
+from eva_master.adapters.ec2.launching.images import MachineImage
 from eva_master.adapters.ec2.settings import Ec2Settings
 from eva_master.adapters.ec2.sightings import ATTEMPT_TAG, CLUSTER_TAG, INSTANCE_TAG
 from eva_master.model.actions import LaunchInstance
@@ -19,7 +19,7 @@ def client_token(cluster: str, instance: InstanceId, attempt: int) -> str:
 
 
 def launch_request(
-    settings: Ec2Settings, action: LaunchInstance, image: Image, user_data: str
+    settings: Ec2Settings, action: LaunchInstance, image: MachineImage, user_data: str
 ) -> dict[str, Any]:
     """The parameters of RunInstances, as plain JSON so that they can be recorded.
 

@@ -18,7 +18,7 @@ from eva_master.adapters.store.journal import ROUNDS_EXPLAINED
 from eva_master.model.changes import Round
 from eva_master.model.errors import NotFound
 from eva_master.model.fleet.forking import why_unforked
-from eva_master.model.forks.explanations import told
+from eva_master.model.forks.explanations import explain_forks
 from eva_master.model.ids import (
     MILLION,
     Family,
@@ -155,7 +155,7 @@ def _job(model: ReadModel, record: JobRecord, now: Millis) -> Subject:
     short = model.partitions.home(job.partition).short
     if short is not None and job.state not in TERMINAL_JOB:
         task_ms = _usual_ms(shown.estimate) if shown.HasField("estimate") else None
-        latency = short.told(job.spec.latency, task_ms)
+        latency = short.explain(job.spec.latency, task_ms)
     lines, more = _lines(model, record, now)
     forking = model.partitions.home(job.partition).forking
     why = "" if job.state in TERMINAL_JOB else why_unforked(job.spec, forking)
@@ -171,7 +171,7 @@ def _job(model: ReadModel, record: JobRecord, now: Millis) -> Subject:
         more_lines=more,
         latency=latency,
         forks=(
-            *told(
+            *explain_forks(
                 job.spec.forking.forks,
                 job.spec.total_steps,
                 job.merging,
@@ -181,7 +181,7 @@ def _job(model: ReadModel, record: JobRecord, now: Millis) -> Subject:
             *filter(None, [_short_of_forks(model, record, now)]),
         ),
         market=(
-            *buying.told(job, _ends_ms(shown, now), now, model.spot_life_ms(job), model.wall),
+            *buying.explain(job, _ends_ms(shown, now), now, model.spot_life_ms(job), model.wall),
             *_purchases(model, record),
         ),
         evidence=_evidence(model.evidence(job)) if _estimated(shown) else None,

@@ -53,7 +53,7 @@ class JobMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _KeptMessage:
     made_s: float
     pause: Pause | None
     message: asyncio.Future[JobMessage | None] = field(default_factory=asyncio.Future)
@@ -80,7 +80,7 @@ class JobMessages:
         self._archive = archive
         self._clock = clock
         self._lock = threading.Lock()
-        self._kept: dict[JobId, _Kept] = {}
+        self._kept: dict[JobId, _KeptMessage] = {}
         self._bytes = 0
         self._making: set[asyncio.Task[None]] = set()
         gateway.observe(self._changed)
@@ -100,13 +100,13 @@ class JobMessages:
     async def _some(self, names: Sequence[JobId]) -> list[JobMessage]:
         """The messages of a few jobs: those that are kept, and the rest made together."""
         now_s, pause = time.monotonic(), self._gateway.pause
-        wanted: dict[JobId, _Kept] = {}
-        new: dict[JobId, _Kept] = {}
+        wanted: dict[JobId, _KeptMessage] = {}
+        new: dict[JobId, _KeptMessage] = {}
         with self._lock:
             for name in names:
                 kept = self._kept.get(name)
                 if kept is None or kept.pause != pause or not kept.holds(now_s):
-                    kept = self._kept[name] = new[name] = _Kept(now_s, pause)
+                    kept = self._kept[name] = new[name] = _KeptMessage(now_s, pause)
                 wanted[name] = kept
         if new:
             # A task of its own: others may wait for it too when this caller goes away.
@@ -116,7 +116,7 @@ class JobMessages:
         messages = [await asyncio.shield(kept.message) for kept in wanted.values()]
         return [message for message in messages if message is not None]
 
-    async def _make(self, new: dict[JobId, _Kept], pause: Pause | None) -> None:
+    async def _make(self, new: dict[JobId, _KeptMessage], pause: Pause | None) -> None:
         try:
             encode = partial(self._encoded, list(new), self._clock.now(), pause)
             made = await self._gateway.read(encode)
@@ -134,7 +134,7 @@ class JobMessages:
                 self._kept.clear()
             self._bytes = 0
 
-    def _forget(self, some: Mapping[JobId, _Kept]) -> None:
+    def _forget(self, some: Mapping[JobId, _KeptMessage]) -> None:
         with self._lock:
             for name, kept in some.items():
                 if self._kept.get(name) is kept:

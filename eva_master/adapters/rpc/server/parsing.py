@@ -25,12 +25,12 @@ class JobParser:
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="parser")
-        self._turns: dict[str, _Turn] = {}
+        self._turns: dict[str, _OneAtATime] = {}
 
     @asynccontextmanager
     async def turn(self, owner: str) -> AsyncIterator[None]:
         """Wait until nothing else of a user is parsed or planned, and keep it so meanwhile."""
-        turn = self._turns.setdefault(owner, _Turn())
+        turn = self._turns.setdefault(owner, _OneAtATime())
         turn.wanted += 1
         try:
             async with turn.lock:
@@ -54,7 +54,7 @@ class JobParser:
             cancellation.cancel()
 
 
-class _Turn:
+class _OneAtATime:
     """One at a time.
 
     Attributes:

@@ -9,7 +9,7 @@ from eva_master.adapters.rpc._proto import worker_pb2 as pb
 from eva_master.model.accounting.bounds import MOST_FORKS
 from eva_master.model.actions import ForkOrder, TellMerge
 from eva_master.model.events import PartGiven, PartsMerged
-from eva_master.model.forks.merging import Kept
+from eva_master.model.forks.merging import PartFate
 from eva_master.model.ids import InstanceId, RunId
 
 _LONGEST_REASON = 200
@@ -29,7 +29,7 @@ def fork(order: ForkOrder) -> pb.Fork:
     )
 
 
-def told(action: TellMerge) -> pb.TellMerge:
+def tell_merge(action: TellMerge) -> pb.TellMerge:
     """The next step of a fork."""
     step = action.round
     return pb.TellMerge(
@@ -74,7 +74,7 @@ def merged(instance: InstanceId, session: int, message: pb.PartsMerged) -> Parts
         return None
     if not _DIGEST.fullmatch(message.digest):
         return None
-    kept = tuple(Kept(part.fork, part.kept, _words(part.reason)) for part in message.parts)
+    kept = tuple(PartFate(part.fork, part.kept, _words(part.reason)) for part in message.parts)
     return PartsMerged(
         instance,
         session,

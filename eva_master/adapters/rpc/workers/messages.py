@@ -83,7 +83,7 @@ def command(action: WorkerAction) -> pb.MasterMessage:
         case TellMerge():
             return pb.MasterMessage(
                 command_id=f"merge/{action.run}/{action.attempt}/{action.round.epoch}",
-                merge=merges.told(action),
+                merge=merges.tell_merge(action),
             )
         case SyncWorker():
             return pb.MasterMessage(sync=pb.Sync())

@@ -128,7 +128,7 @@ class WorkerSessions(WorkersServicer):
         certificates.on_gone(self._cut)
         self._waiting_logs = WaitingBytes()
         # Of instances rather than sessions, which a worker can open as it likes.
-        self._paces: dict[InstanceId, Pace] = {}
+        self._paces: dict[InstanceId, MessageRate] = {}
         self._warnings = LogPace()
         self.heartbeats = 0
         self.boots: dict[tuple[str, str], tuple[int, int]] = {}
@@ -304,13 +304,13 @@ class WorkerSessions(WorkersServicer):
         """From which time on a worker of whom no heartbeat comes counts as silent."""
         return max(_SILENCE_MS, _MISSED_BEATS * self._welcome.heartbeat_ms)
 
-    def _pace(self, instance: InstanceId) -> Pace:
+    def _pace(self, instance: InstanceId) -> MessageRate:
         if len(self._paces) > _MOST_PACES:
             live = self._certificates.is_live
             self._paces = {name: pace for name, pace in self._paces.items() if live(name)}
         pace = self._paces.get(instance)
         if pace is None:
-            pace = self._paces[instance] = Pace()
+            pace = self._paces[instance] = MessageRate()
         return pace
 
     def _note_boot(self, instance: InstanceId, register: pb.Register) -> None:
@@ -430,7 +430,7 @@ class WorkerSessions(WorkersServicer):
             self._inbox.post(WorkerLost(session.instance, session.number, session.goodbye))
 
 
-class Pace:
+class MessageRate:
     """How fast the messages of one worker are read.
 
     Args:
@@ -459,14 +459,14 @@ class _Session:
         number: int,
         context: Context,
         waiting_logs: WaitingBytes | None = None,
-        pace: Pace | None = None,
+        pace: MessageRate | None = None,
         *,
         process: str = "",
     ) -> None:
         self.instance = instance
         self.number = number
         self.context = context
-        self.pace = pace or Pace()
+        self.pace = pace or MessageRate()
         self.process = process
         self._beat_ms: Millis | None = None
         self.loop = asyncio.get_running_loop()

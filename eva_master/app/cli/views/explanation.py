@@ -56,7 +56,7 @@ _KINDS = {
 }
 
 
-def told(message: Explanation) -> RenderableType:
+def explain(message: Explanation) -> RenderableType:
     """The lines of an explanation as text."""
     parts: list[RenderableType] = []
     if message.kind == "job":

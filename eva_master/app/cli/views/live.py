@@ -36,7 +36,7 @@ class _Part:
     rows: int
 
 
-class View:
+class LiveView:
     """The cluster on a screen: the bill first, then as many rows as the screen has room for.
 
     Args:
@@ -66,7 +66,7 @@ class View:
             yield from _fitted(drawn, part, length)
 
 
-def render(state: ClusterState, jobs: Sequence[Job], bill: Bill) -> View:
+def render(state: ClusterState, jobs: Sequence[Job], bill: Bill) -> LiveView:
     """Draw the cluster: costs, then instances with their tasks.
 
     Args:
@@ -84,7 +84,7 @@ def render(state: ClusterState, jobs: Sequence[Job], bill: Bill) -> View:
         f"{price(state.no_packing_micro_usd_per_hour)}"
     )
     paused = [tables.pause(state, state.now_ms)] if state.HasField("pause") else []
-    return View([title, bills.totals(bill), hourly, *paused], (_instances(state), _tasks(jobs)))
+    return LiveView([title, bills.totals(bill), hourly, *paused], (_instances(state), _tasks(jobs)))
 
 
 def _states(state: ClusterState) -> str:

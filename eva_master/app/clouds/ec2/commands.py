@@ -21,7 +21,7 @@ from eva_master.app.commands.catalog import (
 from eva_master.model.ids import MILLION
 
 if TYPE_CHECKING:
-    from eva_master.adapters.catalog.snapshot import Snapshot
+    from eva_master.adapters.catalog.snapshot import CatalogSnapshot
     from eva_master.adapters.deployment import Change
     from eva_master.app.clouds.ec2.section import Ec2Section
     from eva_master.app.clouds.ec2.standing_cost import StandingCost
@@ -294,7 +294,7 @@ def update(
         click.echo("the master reads it when it starts", err=True)
 
 
-def _changes(before: Snapshot | None, now: Snapshot) -> dict[str, list[str]]:
+def _changes(before: CatalogSnapshot | None, now: CatalogSnapshot) -> dict[str, list[str]]:
     old = before.types if before is not None else {}
     return {
         "new": sorted(now.types.keys() - old.keys()),

@@ -9,8 +9,8 @@ from pathlib import Path
 import structlog
 
 from eva_master.adapters.catalog import current_types, load_catalog, named_in
-from eva_master.adapters.catalog.market import Choice, Terms, on_sale
-from eva_master.adapters.catalog.snapshot import Snapshot, read_snapshot
+from eva_master.adapters.catalog.market import PurchaseTerms, TypeFilter, on_sale
+from eva_master.adapters.catalog.snapshot import CatalogSnapshot, read_snapshot
 from eva_master.adapters.ec2 import Ec2Cloud, Ec2Settings
 from eva_master.adapters.ec2.launching.images import drives, image_name
 from eva_master.adapters.ec2.launching.userdata import METADATA_URL, Boot, user_data
@@ -86,7 +86,7 @@ def ask_what_is_sold(config: MasterConfig, tell: Callable[[str], None]) -> None:
     tell(f"EC2 sells {len(taken.types)} types; {path} says so.")
 
 
-def snapshot_of(config: MasterConfig) -> Snapshot | None:
+def snapshot_of(config: MasterConfig) -> CatalogSnapshot | None:
     """EC2's offerings by the last update; `None` for the built-in ones.
 
     Raises:
@@ -118,9 +118,11 @@ def ec2_catalog(config: MasterConfig) -> Catalog:
     entries = current_types() if snapshot is None else snapshot.entries()
     types = load_catalog(config.catalog.file, config.catalog.only, entries)
     types = tuple(_sellable(types, _named(config), ec2_settings(config).images))
-    choice = Choice(architectures=section.architectures, max_price=section.max_price)
+    choice = TypeFilter(architectures=section.architectures, max_price=section.max_price)
     life = section.spot.expected_life if section.spot else None
-    catalog = on_sale(types, snapshot, choice, Terms(section.used_zones, section.discounts, life))
+    catalog = on_sale(
+        types, snapshot, choice, PurchaseTerms(section.used_zones, section.discounts, life)
+    )
     if not catalog:
         raise InvalidConfig(
             f"nothing is for sale in {', '.join(section.used_zones)}",

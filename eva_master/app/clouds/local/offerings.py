@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from eva_master.adapters.catalog import load_catalog
-from eva_master.adapters.catalog.market import Choice, as_spot, discounted
+from eva_master.adapters.catalog.market import TypeFilter, as_spot, discounted
 from eva_master.app.cloud_provider import Complaint
 from eva_master.app.clouds.local.section import section_of
 from eva_master.app.config import MasterConfig
@@ -23,7 +23,7 @@ def local_catalog(config: MasterConfig) -> Catalog:
     spot = section_of(config).spot
     if spot is None:
         return types
-    sold = Choice(names=spot.types)
+    sold = TypeFilter(names=spot.types)
     cheap = (
         as_spot(type_, discounted(type_.price, spot.discount), spot.expected_life)
         for type_ in types
@@ -42,7 +42,7 @@ def complaints(config: MasterConfig) -> Iterator[Complaint]:
     except InvalidConfig:
         return  # The master refuses the file with its own lines when it starts.
     for number, name in enumerate(spot.types):
-        if not any(Choice(names=[name]).admits(type_.type, type_.price) for type_ in types):
+        if not any(TypeFilter(names=[name]).admits(type_.type, type_.price) for type_ in types):
             families = ", ".join(dict.fromkeys(type_.type.family for type_ in types))
             message = f"the catalog has no instance type or family {name!r}"
             yield ("local", "spot", "types", number), message, f"its families: {families}"

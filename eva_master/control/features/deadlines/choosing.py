@@ -20,7 +20,7 @@ from eva_master.model.resources import Resources
 from eva_master.model.states import RunState
 from eva_master.packing.deadlines.choice import Situation
 from eva_master.packing.deadlines.outlook import MIDDLE_AGE_MS, outlook
-from eva_master.packing.deadlines.table import Choice, Outlook
+from eva_master.packing.deadlines.table import MarketChoice, SpotForecast
 from eva_master.packing.room import room_beside
 
 
@@ -28,12 +28,12 @@ def situation_of(state: PlanningRecords, job: Job, stands: Slack, now: Millis) -
     """Situation of a job with a deadline."""
     place, pools = _place(state, job)
     usable = [offering for offering in _usable(state, job) if offering.purchase is Purchase.SPOT]
-    available = place is Choice.SPOT or any(offering.available(now) for offering in usable)
-    if place is not Choice.SPOT:
+    available = place is MarketChoice.SPOT or any(offering.available(now) for offering in usable)
+    if place is not MarketChoice.SPOT:
         pools = {pool_of(offering) for offering in usable if offering.available(now) is available}
-    ages = [_age_ms(state, pool, now, held=place is Choice.SPOT) for pool in pools]
+    ages = [_age_ms(state, pool, now, held=place is MarketChoice.SPOT) for pool in pools]
     # An available pool's best age counts; without one, the time since the last pool went away.
-    age_ms = max(ages) if available and place is not Choice.SPOT else min(ages, default=0)
+    age_ms = max(ages) if available and place is not MarketChoice.SPOT else min(ages, default=0)
     assert job.spec.deadline is not None
     given_ms = job.spec.deadline.due_ms(job.submitted_ms, state.wall) - job.submitted_ms
     gone_ms = now - job.submitted_ms
@@ -147,7 +147,7 @@ def _done_ms(state: PlanningRecords, job: Job, now: Millis) -> int:
     return max(worked, default=0)
 
 
-def what_is_expected(context: Context, job: Job) -> Outlook:
+def what_is_expected(context: Context, job: Job) -> SpotForecast:
     """Forecast for the spot instances that a job may run on.
 
     The forecast changes slowly, and tables made from it take long, so it is renewed once an hour.
@@ -161,7 +161,7 @@ def what_is_expected(context: Context, job: Job) -> Outlook:
     return forecast
 
 
-def expected_afresh(state: PlanningRecords, job: Job) -> Outlook:
+def expected_afresh(state: PlanningRecords, job: Job) -> SpotForecast:
     """Like `what_is_expected`, worked out anew."""
     pools, price_ppm = _spot_market(state, job)
     return outlook(state.market.pools, pools, price_ppm)
@@ -190,14 +190,14 @@ def _fits(task: TaskSpec, offering: Offering) -> bool:
     return need is not None and need.fits(offering.type.capacity)
 
 
-def _place(state: PlanningRecords, job: Job) -> tuple[Choice, set[Pool]]:
+def _place(state: PlanningRecords, job: Job) -> tuple[MarketChoice, set[Pool]]:
     """The market of its tasks' places; the worst one counts for all."""
     here = [_offering(state, run) for run in in_work(state, job)]
     placed = [offering for offering in here if offering is not None]
     if not placed or len(placed) < len(here):
-        return Choice.WAIT, set()
+        return MarketChoice.WAIT, set()
     spot = {pool_of(offering) for offering in placed if offering.purchase is Purchase.SPOT}
-    return (Choice.SPOT, spot) if spot else (Choice.ON_DEMAND, set())
+    return (MarketChoice.SPOT, spot) if spot else (MarketChoice.ON_DEMAND, set())
 
 
 def _offering(state: PlanningRecords, run: TaskRun) -> Offering | None:

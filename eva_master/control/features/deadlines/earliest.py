@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from eva_master.control.features.deadlines.room import Room
+from eva_master.control.features.deadlines.room import PartitionRoom
 from eva_master.control.features.deadlines.slack import in_work
 from eva_master.control.measure import remaining, sizes
 from eva_master.control.settings import Settings
@@ -186,7 +186,7 @@ class _Bound:
         ]
         return replace(whole, ms=max([whole.ms, *slowest]))
 
-    def _alike_ms(self, spec: JobSpec, alike: JobSpec, count: int, room: Room) -> int:
+    def _alike_ms(self, spec: JobSpec, alike: JobSpec, count: int, room: PartitionRoom) -> int:
         """How long the tasks of one kind take, if nothing else is there."""
         lengths = self._lengths(alike, Counter({0: count}))
         speed = self._speed(spec, alike.tasks, room)
@@ -203,7 +203,7 @@ class _Bound:
     # -- work --------------------------------------------------------------------------------------
 
     def _of_gang(
-        self, spec: JobSpec, kinds: tuple[TaskSpec, ...], alone_ms: int, room: Room
+        self, spec: JobSpec, kinds: tuple[TaskSpec, ...], alone_ms: int, room: PartitionRoom
     ) -> _Work:
         """Work of a gang, or a job with forks, that would take so long with one member."""
         speed = self._speed(spec, kinds, room)
@@ -222,7 +222,7 @@ class _Bound:
         spec: JobSpec,
         kinds: tuple[TaskSpec, ...],
         lengths: Counter[int],
-        room: Room,
+        room: PartitionRoom,
         *,
         speed: Fraction,
     ) -> _Work:
@@ -234,7 +234,7 @@ class _Bound:
         fewer = at_once if at_once < count else 0
         return _Work(int(max(bounds) / speed), int(area_ms / speed), kinds, fewer)
 
-    def _speed(self, spec: JobSpec, kinds: tuple[TaskSpec, ...], room: Room) -> Fraction:
+    def _speed(self, spec: JobSpec, kinds: tuple[TaskSpec, ...], room: PartitionRoom) -> Fraction:
         """Best speed of tasks against the family of their stated duration."""
         reserved = self._state.reservations_of(spec.of_tasks(kinds))
         speeds = [
@@ -244,8 +244,8 @@ class _Bound:
         ]
         return max((speed for speed in speeds if speed > 0), default=Fraction(1))
 
-    def _room(self, spec: JobSpec, partition: str) -> Room:
-        return Room(self._state, self._settings, spec, partition)
+    def _room(self, spec: JobSpec, partition: str) -> PartitionRoom:
+        return PartitionRoom(self._state, self._settings, spec, partition)
 
     # -- delays ------------------------------------------------------------------------------------
 
@@ -255,7 +255,7 @@ class _Bound:
         boots = [self._boot_ms(kind, room) for kind in kinds]
         return max(boots) if spec.kind is JobKind.GANG else min(boots)
 
-    def _boot_ms(self, task: TaskSpec, room: Room) -> int:
+    def _boot_ms(self, task: TaskSpec, room: PartitionRoom) -> int:
         if room.is_there(task):
             return 0
         return min(map(self._boots_ms, room.offerings((task,))), default=0)
@@ -286,7 +286,7 @@ class _Bound:
             return 0
         tasks = tuple({id(task): task for work in works for task in work.tasks}.values())
         # Tenants and users differ, so room is that of whoever has no quota.
-        room = Room(self._state, self._settings, None, spec.partition)
+        room = PartitionRoom(self._state, self._settings, None, spec.partition)
         at_once = room.at_once(tasks, _MANY)
         return sum(work.area_ms for work in works) // max(1, at_once)
 

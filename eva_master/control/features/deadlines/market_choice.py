@@ -22,10 +22,10 @@ from eva_master.model.catalog import Purchase
 from eva_master.model.ids import MILLION, Millis
 from eva_master.model.planning.spot_choice import SpotChoice
 from eva_master.model.records import Job, Outcome
-from eva_master.model.states import Buys, JobState, RunState
+from eva_master.model.states import JobState, MarketRule, RunState
 from eva_master.model.values import replace
 from eva_master.packing.deadlines.choice import Chooser
-from eva_master.packing.deadlines.table import UNKNOWN, Choice
+from eva_master.packing.deadlines.table import UNKNOWN, MarketChoice
 
 _LATE_EXIT_CODE = 124
 _SHORTEST_MS = 10_000
@@ -36,7 +36,7 @@ _LOOK_MS = 300_000
 """Interval at which a waiting job's choice is reconsidered."""
 
 
-def follow(context: Context, job: Job) -> None:
+def choose_market(context: Context, job: Job) -> None:
     """Choose the markets for a job now, and when to check again.
 
     A late job is failed if its user wants it so.
@@ -47,7 +47,7 @@ def follow(context: Context, job: Job) -> None:
     if _failed(context, job) or job.waits:
         return
     if not has_a_choice(context.state, job, context.settings):
-        choice = _Found(Buys.ANY)  # The job may have had a choice in another partition.
+        choice = _Found(MarketRule.ANY)  # The job may have had a choice in another partition.
     else:
         choice = _patient(context, job) if spec.deadline is None else _in_time(context, job)
     buys, look_ms, wait_ms = choice
@@ -149,36 +149,38 @@ def _failed(context: Context, job: Job) -> bool:
 class _Found(NamedTuple):
     """Markets to buy from, when to check again, and how long the job waits at most."""
 
-    buys: Buys
+    buys: MarketRule
     look_ms: int | None = None
     wait_ms: int | None = None
 
 
-def at_submission(state: PlanningRecords, job: Job, now: Millis, settings: Settings) -> Buys:
+def at_submission(state: PlanningRecords, job: Job, now: Millis, settings: Settings) -> MarketRule:
     """Market for a job that is submitted now, while no part of it has a place.
 
     Room that is free on demand, and pools that are crowded, are left aside.
     """
     spec = job.spec
     if job.waits or not has_a_choice(state, job, settings):
-        return Buys.ANY
+        return MarketRule.ANY
     if spec.deadline is None:
-        return Buys.SPOT if spec.spot_wait_ms else Buys.ANY
+        return MarketRule.SPOT if spec.spot_wait_ms else MarketRule.ANY
     if now >= spec.deadline.due_ms(job.submitted_ms, state.wall):
-        return Buys.ANY
+        return MarketRule.ANY
     stands = slack(state, job, now, settings)
     if stands is None:
-        return Buys.ON_DEMAND
+        return MarketRule.ON_DEMAND
     if stands.slack_ms <= 0:
-        return Buys.STAYS
+        return MarketRule.STAYS
     if stands.slack_ms <= _SHORTEST_MS:
-        return Buys.ON_DEMAND
+        return MarketRule.ON_DEMAND
     rule, learned = settings.spot_choice, settings.spot_choice is SpotChoice.LEARNED
     expected = expected_afresh(state, job) if learned else UNKNOWN
     choice = Chooser().choose(rule, expected, situation_of(state, job, stands, now))
-    if choice is Choice.WAIT:
-        return Buys.SPOT
-    return Buys.ON_DEMAND if choice is Choice.ON_DEMAND and not learned else Buys.ANY
+    if choice is MarketChoice.WAIT:
+        return MarketRule.SPOT
+    return (
+        MarketRule.ON_DEMAND if choice is MarketChoice.ON_DEMAND and not learned else MarketRule.ANY
+    )
 
 
 def _patient(context: Context, job: Job) -> _Found:
@@ -190,20 +192,20 @@ def _patient(context: Context, job: Job) -> _Found:
     if job.is_gang:
         waits = [run for run in crew(context.state, job.id) if run.state is RunState.WAITING]
         if not waits:
-            return _Found(Buys.ANY)
+            return _Found(MarketRule.ANY)
         since = max(run.history[-1][1] for run in waits)
     left_ms = since + job.spec.spot_wait_ms - context.now
-    return _Found(Buys.SPOT, left_ms, left_ms) if left_ms > 0 else _Found(Buys.ANY)
+    return _Found(MarketRule.SPOT, left_ms, left_ms) if left_ms > 0 else _Found(MarketRule.ANY)
 
 
 def _in_time(context: Context, job: Job) -> _Found:
     assert job.spec.deadline is not None
     if context.now >= job.spec.deadline.due_ms(job.submitted_ms, context.state.wall):
         context.memory(DeadlineMemory).thin_work.drop(job.id)
-        return _Found(Buys.ANY)  # The job is late at any cost.
+        return _Found(MarketRule.ANY)  # The job is late at any cost.
     stands = slack(context.state, job, context.now, context.settings)
     if stands is None:
-        return _Found(Buys.ON_DEMAND)
+        return _Found(MarketRule.ON_DEMAND)
     crowded = is_crowded(context, job, stands)
     # A job that came back at once would have to leave again at the first loss.
     again_ms = max(stands.reserve_ms, 2 * _SHORTEST_MS)
@@ -211,23 +213,23 @@ def _in_time(context: Context, job: Job) -> _Found:
         alone_ms = slack_alone_ms(context.state, job, context.now, stands)
         gained_ms = alone_ms - stands.slack_ms
         alone = replace(stands, left_ms=stands.left_ms - gained_ms, slack_ms=alone_ms)
-        if alone_ms > again_ms and not crowded and _chosen(context, job, alone) is Buys.ANY:
-            return _Found(Buys.APART, alone_ms - again_ms)
-        buys = Buys.ON_DEMAND
+        if alone_ms > again_ms and not crowded and _chosen(context, job, alone) is MarketRule.ANY:
+            return _Found(MarketRule.APART, alone_ms - again_ms)
+        buys = MarketRule.ON_DEMAND
         if stands.slack_ms <= 0 or (job.buys.kept and job.buys.alone):
             moves = gained_ms > 0 and alone_ms + stands.reserve_ms >= stands.change_ms
-            buys = Buys.ALONE if moves else Buys.STAYS
+            buys = MarketRule.ALONE if moves else MarketRule.STAYS
         return _Found(buys, stands.slack_ms if stands.slack_ms > 0 else None)
-    buys = Buys.ON_DEMAND if crowded else _chosen(context, job, stands)
-    if buys is Buys.ANY and job.buys is Buys.APART and _goes_apart(context, job):
-        buys = Buys.APART  # A job that left its neighbours does not return to them.
+    buys = MarketRule.ON_DEMAND if crowded else _chosen(context, job, stands)
+    if buys is MarketRule.ANY and job.buys is MarketRule.APART and _goes_apart(context, job):
+        buys = MarketRule.APART  # A job that left its neighbours does not return to them.
     # Slack does not pass faster than the clock, unless work is lost, which is an event.
     look_ms = stands.slack_ms - _SHORTEST_MS
     if context.settings.pool_share_ppm < MILLION and stands.slack_ms > stands.reserve_ms:
         look_ms = stands.slack_ms - stands.reserve_ms + 1  # From then on pools may be crowded.
-    if buys in (Buys.ANY, Buys.APART):
+    if buys in (MarketRule.ANY, MarketRule.APART):
         return _Found(buys, look_ms)
-    return _Found(buys, min(_LOOK_MS, look_ms), look_ms if buys is Buys.SPOT else None)
+    return _Found(buys, min(_LOOK_MS, look_ms), look_ms if buys is MarketRule.SPOT else None)
 
 
 def _goes_apart(context: Context, job: Job) -> bool:
@@ -239,7 +241,7 @@ def _goes_apart(context: Context, job: Job) -> bool:
     )
 
 
-def _chosen(context: Context, job: Job, stands: Slack) -> Buys:
+def _chosen(context: Context, job: Job, stands: Slack) -> MarketRule:
     """Choose by the operator's rule.
 
     A job that runs on demand is not stopped in order to wait: it moves to a spot instance when one
@@ -248,14 +250,14 @@ def _chosen(context: Context, job: Job, stands: Slack) -> Buys:
     rule, state = context.settings.spot_choice, context.state
     now = situation_of(state, job, stands, context.now)
     learned = rule is SpotChoice.LEARNED
-    if learned and now.place is not Choice.WAIT:
-        return Buys.ANY  # The table does not decide this.
+    if learned and now.place is not MarketChoice.WAIT:
+        return MarketRule.ANY  # The table does not decide this.
     match context.memory(DeadlineMemory).chooser.choose(
         rule, what_is_expected(context, job) if learned else UNKNOWN, now
     ):
-        case Choice.WAIT if now.place is Choice.WAIT:
-            return Buys.ANY if learned and has_room(context, job) else Buys.SPOT
-        case Choice.ON_DEMAND if rule is not SpotChoice.LEARNED:
-            return Buys.ON_DEMAND
+        case MarketChoice.WAIT if now.place is MarketChoice.WAIT:
+            return MarketRule.ANY if learned and has_room(context, job) else MarketRule.SPOT
+        case MarketChoice.ON_DEMAND if rule is not SpotChoice.LEARNED:
+            return MarketRule.ON_DEMAND
         case _:
-            return Buys.ANY
+            return MarketRule.ANY

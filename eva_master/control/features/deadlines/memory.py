@@ -9,7 +9,7 @@ from eva_master.model.ids import JobId, Millis
 from eva_master.model.records import Job
 from eva_master.model.resources import Resources
 from eva_master.packing.deadlines.choice import Chooser
-from eva_master.packing.deadlines.table import Outlook
+from eva_master.packing.deadlines.table import SpotForecast
 from eva_master.packing.deadlines.thin_work import ThinWork
 
 
@@ -25,7 +25,7 @@ class DeadlineMemory(Feature):
     """
 
     def __init__(self) -> None:
-        self.outlooks: dict[tuple[Pool, ...], tuple[Millis, Outlook]] = {}
+        self.outlooks: dict[tuple[Pool, ...], tuple[Millis, SpotForecast]] = {}
         self.chooser = Chooser()
         self.thin_work = ThinWork()
         self.free: tuple[Millis, list[tuple[Offering, Resources]]] = (Millis(-1), [])

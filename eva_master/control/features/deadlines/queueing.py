@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eva_master.control.features.deadlines.room import Room
+from eva_master.control.features.deadlines.room import PartitionRoom
 from eva_master.control.measure import remaining
 from eva_master.control.settings import Settings
 from eva_master.control.state.records import Records
@@ -32,7 +32,7 @@ def behind_others(
     """
     if spec.deadline is None:
         return ""
-    kinds, room = tuple(different(spec.tasks)), Room(state, settings, spec, spec.partition)
+    kinds, room = tuple(different(spec.tasks)), PartitionRoom(state, settings, spec, spec.partition)
     takes_ms = remaining.of_spec(state, spec.of_tasks(kinds), now).longest_ms
     at_once = room.at_once(kinds, _MANY)
     if takes_ms is None or at_once >= _MANY:

@@ -12,10 +12,10 @@ from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.job import JobSpec, TaskSpec
 from eva_master.model.records import Instance
 from eva_master.packing.elastic.room import fitting
-from eva_master.packing.quotas import Share, gpu_needs
+from eva_master.packing.quotas import QuotaUse, gpu_needs
 
 
-class Room:
+class PartitionRoom:
     """Room for tasks in an empty partition, within its limits and those of a job and its owner.
 
     Instances that are there already count, even beyond a limit.
@@ -122,7 +122,7 @@ class Room:
         if quota is None or free or not all(needs) or self.home.name in tenancy.lending:
             return most
         assert spec is not None
-        share = Share(spec.tenant, quota, {})
+        share = QuotaUse(spec.tenant, quota, {})
         families = {family for need in needs for family in need}
         least = {
             family: min(need[family] for need in needs if family in need) for family in families

@@ -8,7 +8,7 @@ from eva_master.control.context import Context
 from eva_master.control.features.emptied.memory import EmptiedMemory
 from eva_master.control.features.shared_limits.memory import SharedLimitsMemory
 from eva_master.control.planning import tenants
-from eva_master.control.state.derived.unplaced import Need, needed
+from eva_master.control.state.derived.unplaced import PlacementNeed, needed
 from eva_master.model.catalog import Offering, base_family
 from eva_master.model.ids import Family, InstanceId, JobId, Millis
 from eva_master.model.records import Instance
@@ -104,7 +104,7 @@ def _still_to_boot(instance: Instance) -> tuple[int, Millis]:
     return 1 + (instance.state is InstanceState.LAUNCHING), instance.requested_ms
 
 
-def _fits(need: Need, offering: Offering) -> bool:
+def _fits(need: PlacementNeed, offering: Offering) -> bool:
     return any(needed(demand, offering.type) is not None for demand in need.demands)
 
 
@@ -112,7 +112,7 @@ def _is_ready(context: Context, job: JobId) -> bool:
     return context.state.jobs[job].not_before_ms <= context.now
 
 
-def _within_quota(context: Context, need: Need, instance: Instance) -> bool:
+def _within_quota(context: Context, need: PlacementNeed, instance: Instance) -> bool:
     tenancy = context.settings.tenancy
     home = context.settings.partitions.home(instance.partition)
     if need.tenant not in tenancy.quotas or home.name in tenancy.lending:
@@ -123,7 +123,7 @@ def _within_quota(context: Context, need: Need, instance: Instance) -> bool:
     return any(map(share.allows, _gpus(need, instance.offering)))
 
 
-def _gpus(need: Need, offering: Offering) -> Iterable[dict[Family, int]]:
+def _gpus(need: PlacementNeed, offering: Offering) -> Iterable[dict[Family, int]]:
     family = base_family(offering.type.family)
     for demand in need.demands:
         if (need_there := needed(demand, offering.type)) is not None:

@@ -12,7 +12,7 @@ from eva_master.packing.plan_effect import PlanEffect, Unit
 
 
 @dataclass(frozen=True, slots=True)
-class Yielding:
+class GivenWay:
     """Empty instances that hold what a plan needs for a new one.
 
     Attributes:
@@ -24,7 +24,7 @@ class Yielding:
     priority: int = 0
 
 
-NONE = Yielding()
+NONE = GivenWay()
 
 
 def give_way(
@@ -32,7 +32,7 @@ def give_way(
     after: PlanEffect,
     vacant: Callable[[InstanceId], bool],
     allows: Callable[[Unit, Collection[InstanceView]], bool],
-) -> tuple[PlanEffect, Yielding]:
+) -> tuple[PlanEffect, GivenWay]:
     """A plan without less urgent tasks on empty instances whose end allows what limits cut.
 
     Args:
@@ -72,7 +72,7 @@ def give_way(
             entries = tuple(old for old in seated.entries if old.run != first.run)
             return after.with_plan(replace(seated, entries=(*entries, *placed.entries))), NONE
     names = frozenset(view.id for view in going)
-    return _without_others(unit, names, after), Yielding(names, unit.job.priority)
+    return _without_others(unit, names, after), GivenWay(names, unit.job.priority)
 
 
 def _serves(live: Offering, new: Offering, run: RunView, now_ms: Millis) -> bool:

@@ -14,13 +14,13 @@ from collections import Counter
 from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
 from eva_master.control.features.emptied.fitting import headed, next_elsewhere, waiting_job
-from eva_master.control.features.emptied.giving_way import Yielding
+from eva_master.control.features.emptied.giving_way import GivenWay
 from eva_master.control.features.emptied.memory import Emptied, EmptiedMemory
 from eva_master.control.measure import ledger
 from eva_master.control.planning.allowance import allowance
 from eva_master.control.supply import draining
 from eva_master.model.catalog import Offering
-from eva_master.model.fleet.keeping import Kept
+from eva_master.model.fleet.keeping import KeepReason
 from eva_master.model.ids import InstanceId, JobId, Millis
 from eva_master.model.records import Instance
 from eva_master.packing.room import may_buy_one
@@ -60,7 +60,7 @@ def end(context: Context, instance: InstanceId) -> None:
 
 
 def adopted(
-    context: Context, partition: str, number: int, yielding: Yielding, *, whole: bool = True
+    context: Context, partition: str, number: int, yielding: GivenWay, *, whole: bool = True
 ) -> None:
     """Note an adopted plan, and look at the instances that it leaves empty.
 
@@ -108,7 +108,7 @@ def _priority(context: Context, known: Emptied) -> int:
     return context.state.dependencies.priority(context.state.jobs[known.kept.job])
 
 
-def _kept(context: Context, instance: Instance, known: Emptied) -> Kept | None:
+def _kept(context: Context, instance: Instance, known: Emptied) -> KeepReason | None:
     partitions = context.settings.partitions
     home = partitions.home(instance.partition)
     grid_ms = home.round_grid_ms if partitions.divided else context.settings.round_grid_ms
@@ -121,20 +121,20 @@ def _kept(context: Context, instance: Instance, known: Emptied) -> Kept | None:
     elsewhere = next_elsewhere(context, instance, job)
     if context.now < until and not grid_ms:
         if job is not None and not elsewhere:
-            return Kept(job, until, known.since_ms)
+            return KeepReason(job, until, known.since_ms)
         if planned:
             return None
         # The one that boots goes in its place, which leaves as much of a limit to others.
         if (booting := next(headed(context, instance), None)) is not None:
             comer = context.state.coming(booting)[0].job
-            return Kept(comer, until, known.since_ms, headed=True)
+            return KeepReason(comer, until, known.since_ms, headed=True)
         memory = context.memory(EmptiedMemory)
         under_way = home.name in memory.planning or instance.id in memory.awaited
-        return Kept(None, until, known.since_ms) if under_way and not elsewhere else None
+        return KeepReason(None, until, known.since_ms) if under_way and not elsewhere else None
     if job is None or elsewhere or not _is_scarce(context, instance, job):
         return None
     again = until if context.now < until else context.now + boot_ms(context, instance.offering)
-    return Kept(job, Millis(again), known.since_ms)
+    return KeepReason(job, Millis(again), known.since_ms)
 
 
 def _left_its_pool(instance: Instance) -> bool:

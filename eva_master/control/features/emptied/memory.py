@@ -6,11 +6,11 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from eva_master.control.turn.turn import Feature, Turn
-from eva_master.model.fleet.keeping import Kept
+from eva_master.model.fleet.keeping import KeepReason
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.records import Instance, TaskRun
 from eva_master.model.states import InstanceState
-from eva_master.packing.quotas import Share
+from eva_master.packing.quotas import QuotaUse
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class Emptied:
     asked: int | None = None
     adopted_ms: Millis | None = None
     yields: bool = False
-    kept: Kept | None = None
+    kept: KeepReason | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class EmptiedMemory(Feature):
             self._follow(instance)
         self._known: dict[InstanceId, Emptied] = {}
         self.deserted: dict[InstanceId, None] = {}
-        self.shares: dict[str, Share] = {}
+        self.shares: dict[str, QuotaUse] = {}
 
     def begin(self) -> None:
         """Forget what held for the last turn alone."""
@@ -138,7 +138,7 @@ class EmptiedMemory(Feature):
             and not (kept.job is None or kept.headed or kept.job in waiting)
         ]
 
-    def kept(self) -> dict[InstanceId, Kept]:
+    def kept(self) -> dict[InstanceId, KeepReason]:
         """The reasons for which instances are kept."""
         return {
             name: memory.kept for name, memory in self._known.items() if memory.kept is not None

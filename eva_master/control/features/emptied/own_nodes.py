@@ -17,7 +17,7 @@ from eva_master.control.planning import tenants
 from eva_master.model.catalog import base_family
 from eva_master.model.ids import InstanceId, RunId
 from eva_master.model.records import Instance, TaskRun
-from eva_master.model.states import Buys, InstanceState, RunState
+from eva_master.model.states import InstanceState, MarketRule, RunState
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def _units(context: Context, partition: str) -> Iterator[_Unit]:
             ready = max(job.not_before_ms, run.not_before_ms) <= context.now
             if run.state is not RunState.WAITING or run.extra or not ready:
                 continue
-            if partitions.home(job.partition).name != partition or job.buys is Buys.SPOT:
+            if partitions.home(job.partition).name != partition or job.buys is MarketRule.SPOT:
                 continue
             if job.is_gang:
                 gangs[run.job].append(run)

@@ -22,7 +22,7 @@ from eva_master.learning.speeds.first_rates import expected_rates
 from eva_master.model.actions import TellMerge
 from eva_master.model.catalog import Gpu
 from eva_master.model.events import PartGiven, PartsMerged
-from eva_master.model.forks.merging import NOT_BEGUN, Merging, Part
+from eva_master.model.forks.merging import NOT_BEGUN, GivenWeights, Merging
 from eva_master.model.ids import MILLION, InstanceId, JobId, Millis, run_id
 from eva_master.model.job import Training
 from eva_master.model.records import Job, StopReason, TaskRun
@@ -74,11 +74,11 @@ def cut_off(context: Context, instance: InstanceId) -> None:
 
 def given(context: Context, event: PartGiven) -> None:
     """A fork has given its part."""
-    part = Part(0, event.attempt, event.steps, event.digest)
+    part = GivenWeights(0, event.attempt, event.steps, event.digest)
     _heard(context, event, lambda now, fork: tracker.gave(now, event.epoch, part_of(part, fork)))
 
 
-def part_of(part: Part, fork: int) -> Part:
+def part_of(part: GivenWeights, fork: int) -> GivenWeights:
     """The part as that of a fork."""
     return replace(part, fork=fork)
 
@@ -266,7 +266,7 @@ def _tell(context: Context, run: TaskRun, now: Merging, total: int) -> None:
         return
     orders = context.memory(ForkMemory).told_merges.setdefault(run.job, {})
     what = run.instance, run.attempt, context.state.sessions.get(run.instance)
-    order = tracker.told(now, run.replica, run.attempt, total)
+    order = tracker.instructions(now, run.replica, run.attempt, total)
     said = orders.get(run.id)
     again = context.settings.worker_resend_ms
     if said is None or said[:2] != (what, order) or context.now - said[2] >= again:

@@ -14,7 +14,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from eva_master.model.forks.merging import Kept, MergeRound, MergeRule, Merging, Part, Share
+from eva_master.model.forks.merging import (
+    AssignedSteps,
+    GivenWeights,
+    MergeRound,
+    MergeRule,
+    Merging,
+    PartFate,
+)
 from eva_master.model.ids import Millis
 from eva_master.model.values import replace
 
@@ -62,7 +69,7 @@ def opened(
         return now
     steps = split(left, [trainer.speed for trainer in trainers])
     shares = tuple(
-        Share(trainer.fork, trainer.attempt, many)
+        AssignedSteps(trainer.fork, trainer.attempt, many)
         for trainer, many in zip(trainers, steps, strict=True)
         if many
     )
@@ -106,7 +113,7 @@ def asked(now: Merging, at: Millis) -> Merging:
     return replace(now, told_to_give=True, since_ms=at) if now.shares else now
 
 
-def gave(now: Merging, epoch: int, part: Part) -> Merging:
+def gave(now: Merging, epoch: int, part: GivenWeights) -> Merging:
     """Record a part; one with more steps than its fork's share does not count."""
     share = now.share_of(part.fork)
     if epoch != now.epoch or share is None or share.attempt != part.attempt:
@@ -220,7 +227,7 @@ class Done:
     epoch: int
     fork: int
     attempt: int
-    kept: tuple[Kept, ...]
+    kept: tuple[PartFate, ...]
     check_merged: float | None = None
     check_best: float | None = None
     digest: str = ""
@@ -265,7 +272,7 @@ def unforked(now: Merging, why: str) -> Merging:
     return replace(now, shares=(), parts=(), leader=None, leader_attempt=0, unforked=why)
 
 
-def told(now: Merging, fork: int, attempt: int, total: int) -> MergeRound:
+def instructions(now: Merging, fork: int, attempt: int, total: int) -> MergeRound:
     """Instructions to a fork about the epoch.
 
     Args:

@@ -6,15 +6,15 @@ from collections.abc import Collection, Iterator, Sequence
 
 from eva_master.control.state.records import Records
 from eva_master.model.ids import JobId
-from eva_master.model.planning.tenancy import MOST_PAYMENT, Terms, Transfer
+from eva_master.model.planning.tenancy import MOST_PAYMENT, LoanTerms, Transfer
 from eva_master.model.states import TERMINAL_JOB
 
 _THOUSAND = 1_000
 
 
 def lawful_terms(
-    state: Records, terms: Sequence[Terms], tenants: Collection[str]
-) -> Iterator[Terms]:
+    state: Records, terms: Sequence[LoanTerms], tenants: Collection[str]
+) -> Iterator[LoanTerms]:
     """The valid ones of a plan's terms.
 
     Invalid are terms of a job that neither runs nor is about to, of more GPUs than it has, with
@@ -48,7 +48,7 @@ def lawful_transfers(
     )
 
 
-def _is_sound(terms: Terms, tenants: Collection[str]) -> bool:
+def _is_sound(terms: LoanTerms, tenants: Collection[str]) -> bool:
     names = [name for name, _ in terms.lenders]
     gpus = type(terms.gpus) is int and terms.gpus > 0
     sound = gpus and len(set(names)) == len(names) > 0 and all(name in tenants for name in names)

@@ -9,7 +9,7 @@ from eva_master.control.context import Context
 from eva_master.control.features.pools.admission import Bar, bar, gives_room
 from eva_master.control.lines.memory import LineMemory
 from eva_master.control.standing.queue import Queue
-from eva_master.control.standing.rooms import Room
+from eva_master.control.standing.rooms import MemberRoom
 from eva_master.control.standing.standing import Standing, named, queue_of
 from eva_master.control.supply import availability, draining
 from eva_master.model.ids import InstanceId, JobId, RunId, run_id
@@ -149,7 +149,7 @@ def look(context: Context, name: RunId) -> None:
     context.memory(LineMemory).standings.touch_job(run.job)
 
 
-def _room(context: Context, standing: Standing, name: InstanceId) -> Room | None:
+def _room(context: Context, standing: Standing, name: InstanceId) -> MemberRoom | None:
     """Free room on a member where a task could start at once."""
     state = context.state
     instance = state.instances.get(name)
@@ -161,7 +161,7 @@ def _room(context: Context, standing: Standing, name: InstanceId) -> Room | None
     free = room_beside(instance.offering, state.taken(name))
     if coming := state.coming(name):
         free = free - state.demand(coming, instance)
-    return Room(standing.pool_of[name], kind.family, free)
+    return MemberRoom(standing.pool_of[name], kind.family, free)
 
 
 def _admitted(context: Context, partition: str, name: JobId) -> bool:

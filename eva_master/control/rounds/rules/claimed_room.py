@@ -69,7 +69,7 @@ def others_wait(decision: Decision, claims: Collection[Claim]) -> bool:
         decision: The part of a plan that is carried out.
         claims: Claims in the snapshot of the plan.
     """
-    prefixes = tuple({claim.told for claim in claims})  # a limit may be named after it
+    prefixes = tuple({claim.refusal for claim in claims})  # a limit may be named after it
     if not any(reason.startswith(prefixes) for _, reason in decision.holds):
         return False
     kept = {name for claim in claims for name in claim.instances}
@@ -105,7 +105,7 @@ class _ClaimCap:
             for name in claim.instances:
                 self._claim_of.setdefault(name, claim)
             self._slots.update(dict(claim.slots))
-        self._told = {name: claim.told for claim in reversed(pending) for name, _ in claim.slots}
+        self._told = {name: claim.refusal for claim in reversed(pending) for name, _ in claim.slots}
         self._offerings = {key: sold.id for key, sold in effect.launched.items()}
         used = Counter(view.offering.id for view in present.instances)
         self._room = {
@@ -121,7 +121,7 @@ class _ClaimCap:
         for entry in unit.entries:
             claim = self.claimed(entry.run, entry.on)
             if claim is not None:
-                return claim.told
+                return claim.refusal
         new = Counter(self._offerings[key] for key in self._new(unit))
         for name, number in new.items():
             if name in self._room and number > self._room[name]:

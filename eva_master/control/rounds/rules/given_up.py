@@ -31,10 +31,10 @@ from eva_master.model.records import Instance
 from eva_master.model.states import LIVE
 from eva_master.packing.parts.partition import without_launched
 from eva_master.packing.parts.seating import (
-    Member,
-    Part,
-    Seating,
-    Unit,
+    PoolSeating,
+    SeatingPartition,
+    SparedMember,
+    WaitingUnit,
     is_seen,
     member_of,
     waiting,
@@ -190,7 +190,7 @@ class PoolMembers:
         parts = [own, *self._others(whole)]
         own_units = list(waiting(own))
         members = [member_of(own, own_units, view) for view in empty]
-        seating = Seating(parts, self._cluster_left(), members, refused=self._refused)
+        seating = PoolSeating(parts, self._cluster_left(), members, refused=self._refused)
         handed: dict[InstanceId, JobId] = {}
         released: dict[InstanceId, JobId] = {}
         seats: list[tuple[tuple[RunId, InstanceId], ...]] = []
@@ -205,7 +205,7 @@ class PoolMembers:
         shown = _without(seen, handed, released)
         return GivenUp(shown, handed, released, tuple(seats))
 
-    def _candidates(self, parts: list[Part], whole: Snapshot) -> list[Unit]:
+    def _candidates(self, parts: list[SeatingPartition], whole: Snapshot) -> list[WaitingUnit]:
         """Units that may start now, in order."""
         may_start = self._startable(whole)
         units = [
@@ -216,7 +216,7 @@ class PoolMembers:
         ]
         return sorted(units, key=lambda unit: (unit.rank, unit.runs[0].id))[:_MOST_UNITS]
 
-    def _startable(self, whole: Snapshot) -> Callable[[Unit], bool]:
+    def _startable(self, whole: Snapshot) -> Callable[[WaitingUnit], bool]:
         """Whether a unit waits for room alone: not for a backoff, nor at a limit of its user."""
         limits, jobs = self._settings.limits, self._state.jobs
         bounded = limits.instances_per_user < NO_LIMIT or limits.instances_per_job < NO_LIMIT
@@ -227,7 +227,7 @@ class PoolMembers:
                 of_job[run.job].add(run.instance)
                 of_user[jobs[run.job].spec.owner].add(run.instance)
 
-        def may_start(unit: Unit) -> bool:
+        def may_start(unit: WaitingUnit) -> bool:
             job = jobs[unit.job.id]
             if job.not_before_ms > self._now:
                 return False
@@ -263,7 +263,7 @@ class PoolMembers:
         own = self._of(self._partition, effect.now, effect.plan.lines)
         ours = [unit for unit in waiting(own) if unit.job.id in own.lines or not is_seen(unit)]
         first = min((unit.rank for unit in ours), default=None)
-        seating = Seating(others, self._cluster_left())
+        seating = PoolSeating(others, self._cluster_left())
         for unit in self._candidates(others, whole):
             if first is None or unit.rank < first:
                 seating.seat(unit)
@@ -302,7 +302,7 @@ class PoolMembers:
         members = [
             member_of(own, own_units, views[InstanceId(str(member))]) for member in sorted(stated)
         ]
-        seating = Seating(others, self._cluster_left(), members, refused=self._refused)
+        seating = PoolSeating(others, self._cluster_left(), members, refused=self._refused)
         going: set[InstanceId | int] = set()
         for unit in self._candidates(others, whole):
             if not seating.members:
@@ -329,13 +329,13 @@ class PoolMembers:
         taken = {*effect.assigned.values()}
         home = self._settings.partitions.home
         members = [
-            Member(home(view.partition).name, view)
+            SparedMember(home(view.partition).name, view)
             for view in everywhere
             if _is_member(view) and view.id not in taken
         ]
         own = self._after(effect.plan, effect.now)
         cluster = self._cluster_left(len(effect.plan.launches))
-        seating = Seating([own], cluster, members, vacant=False, refused=self._refused)
+        seating = PoolSeating([own], cluster, members, vacant=False, refused=self._refused)
         said: dict[RunId, str] = {}
         names: dict[object, str] = {}
         for unit in waiting(own):
@@ -350,7 +350,7 @@ class PoolMembers:
         reasons = {run: f"{held[run]}; {name}" for run, name in said.items() if run in held}
         return effect.explain(reasons)
 
-    def _after(self, plan: Plan, present: Snapshot) -> Part:
+    def _after(self, plan: Plan, present: Snapshot) -> SeatingPartition:
         """The partition once a plan has bought what it buys."""
         part = self._of(self._partition, without_launched(present, plan), plan.lines)
         count = len(plan.launches)
@@ -381,13 +381,13 @@ class PoolMembers:
             for run in shown.runs
         )
         own = self._after(effect.plan, replace(shown, runs=placed))
-        seating = Seating([own], self._cluster_left(len(effect.plan.launches)))
+        seating = PoolSeating([own], self._cluster_left(len(effect.plan.launches)))
         units = self._candidates([own], whole)
         return frozenset(unit.job.id for unit in units if seating.seat(unit, take=False).complete)
 
     # -- partitions ------------------------------------------------------------------------------
 
-    def _others(self, whole: Snapshot) -> list[Part]:
+    def _others(self, whole: Snapshot) -> list[SeatingPartition]:
         partitions, parts = self._settings.partitions, []
         for other in partitions.all:
             if other is not self._partition:
@@ -399,7 +399,7 @@ class PoolMembers:
 
     def _of(
         self, partition: Partition, seen: Snapshot, lines: tuple[Line, ...] | None = None
-    ) -> Part:
+    ) -> SeatingPartition:
         allowed = allowance(self._state, self._sums, partition, self._now)
         most, budget = partition.limits.instances, partition.budget
         going = [instance for instance in self._terminating if instance.partition == partition.name]
@@ -413,7 +413,7 @@ class PoolMembers:
         for line in lines:
             for job in line.jobs:
                 queued[job].update(line.pools)
-        return Part(
+        return SeatingPartition(
             partition.name,
             seen,
             {job: frozenset(pools) for job, pools in queued.items()},
@@ -504,7 +504,7 @@ def _without(
     )
 
 
-def _named(members: tuple[Member, ...]) -> str:
+def _named(members: tuple[SparedMember, ...]) -> str:
     """The pools of some members, as their holders; empty if there are none."""
     pools = sorted({member.pool for member in members})
     if not pools:

@@ -20,7 +20,7 @@ from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, NewInstance, Plan, Resize
 from eva_master.model.planning.snapshot import InstanceView, Leeway, RunView, Snapshot
 from eva_master.packing.alone.fit import fit
-from eva_master.packing.alone.room import Caps, Seat, Stock
+from eva_master.packing.alone.room import Caps, InstanceSeat, Stock
 from eva_master.packing.plan_effect import PlanEffect
 from eva_master.packing.room import may_buy_one, more_of
 
@@ -109,7 +109,7 @@ def _seated(
     if seats is None:
         return None
     first = max((launch.key for launch in plan.launches), default=-1) + 1
-    launches: dict[Seat, NewInstance] = {}
+    launches: dict[InstanceSeat, NewInstance] = {}
     entries = []
     for run, seat in zip(runs, seats, strict=True):
         stock = stocks[seat.stock]

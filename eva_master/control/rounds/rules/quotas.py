@@ -16,7 +16,7 @@ from eva_master.model.planning.quotas import Tenancy
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing import quotas
 from eva_master.packing.plan_effect import PlanEffect, Unit
-from eva_master.packing.quotas import Admitted, Share
+from eva_master.packing.quotas import QuotaUse, QuotaView
 
 
 class TenantLimits:
@@ -40,7 +40,7 @@ class TenantLimits:
         seen: Snapshot,
         before: Collection[RunId],
         share: PartitionShare = NOTHING_SHARED,
-    ) -> Admitted | None:
+    ) -> QuotaView | None:
         """A snapshot for the policy without the tasks that wait beyond their tenant's quota.
 
         Args:
@@ -93,7 +93,7 @@ class TenantLimits:
             return None
         use = tenants.use(self._state, self._quotas)
         shares = {
-            tenant.name: Share(tenant.name, tenant.quota, use.get(tenant.name, {}))
+            tenant.name: QuotaUse(tenant.name, tenant.quota, use.get(tenant.name, {}))
             for tenant in present.tenants
         }
 

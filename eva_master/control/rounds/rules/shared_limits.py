@@ -13,8 +13,8 @@ from eva_master.model.ids import InstanceId, JobId, OfferingId, RunId
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.plan_effect import PlanEffect, Unit
 from eva_master.packing.quotas import Use
-from eva_master.packing.shared_limits.limit import ALL_INSTANCES, Limit, LimitKind, Waiting
-from eva_master.packing.shared_limits.queue import LAST, Before, SharedQueue
+from eva_master.packing.shared_limits.limit import ALL_INSTANCES, Limit, LimitKind, LimitUnit
+from eva_master.packing.shared_limits.queue import LAST, RoomBefore, SharedQueue
 
 
 class PartitionShare:
@@ -132,7 +132,7 @@ class _SharedCap:
         self._freed: Counter[Limit] = Counter()
         for offering in vacant.values():
             self._freed.update(queue.room.limits_of(offering, None))
-        self._before: Before = queue.before(partition, self._freed)
+        self._before: RoomBefore = queue.before(partition, self._freed)
         self._taken: Counter[Limit] = Counter()
         self._used: set[InstanceId | int] = set()
 
@@ -218,7 +218,7 @@ class _Turns:
 
     def __init__(self, queue: SharedQueue, partition: str) -> None:
         self._queue = queue
-        self._first: dict[Limit, Waiting] = {}
+        self._first: dict[Limit, LimitUnit] = {}
         self._others: dict[Limit, int] = {}
         for rank, (unit, seat) in enumerate(zip(queue.waiting, queue.seats, strict=True)):
             for limit in () if queue.rests(rank) else {*seat.taken, *seat.lacking}:
@@ -237,7 +237,7 @@ class _Turns:
         return ""
 
 
-def _turn(limit: Limit, first: Waiting | None) -> str:
+def _turn(limit: Limit, first: LimitUnit | None) -> str:
     if first is None:
         return f"waits for its turn at {limit}"
     priority = first.job.priority

@@ -85,7 +85,7 @@ class Dags:
         group = self._of.get(job.id)
         return None if group is None else group.made(job.spec.stage.dag)
 
-    def told(self, job: Job) -> None:
+    def note_finished(self, job: Job) -> None:
         """A task of a job has finished, which tells how long other stages of its DAG take."""
         if (group := self._of.get(job.id)) is not None:
             for member in group.members:

@@ -10,13 +10,13 @@ from eva_master.model.ids import Family, JobId
 from eva_master.model.job import TaskSpec
 from eva_master.model.records import Job
 from eva_master.model.resources import Resources
-from eva_master.model.states import TERMINAL_JOB, Buys
+from eva_master.model.states import TERMINAL_JOB, MarketRule
 
 Demand = tuple[tuple[Family, Resources], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class PlacementNeed:
     """Facts that decide where, and how soon, tasks of a job can run.
 
     Attributes:
@@ -48,8 +48,8 @@ class Unplaced(dict[JobId, None]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._jobs: dict[Need, dict[JobId, None]] = {}
-        self._needs: dict[JobId, tuple[Buys, Need]] = {}
+        self._jobs: dict[PlacementNeed, dict[JobId, None]] = {}
+        self._needs: dict[JobId, tuple[MarketRule, PlacementNeed]] = {}
         """Needs of jobs that have not ended, with the market that they were worked out for."""
 
     def follow(
@@ -82,11 +82,11 @@ class Unplaced(dict[JobId, None]):
         self[job.id] = None
         self._jobs.setdefault(entry[1], {})[job.id] = None
 
-    def by_need(self) -> Iterator[tuple[Need, dict[JobId, None]]]:
+    def by_need(self) -> Iterator[tuple[PlacementNeed, dict[JobId, None]]]:
         """Each need with the jobs that have it, in the order in which they began to wait."""
         yield from self._jobs.items()
 
-    def _drop(self, job: JobId, need: Need) -> None:
+    def _drop(self, job: JobId, need: PlacementNeed) -> None:
         del self[job]
         alike = self._jobs[need]
         del alike[job]
@@ -94,17 +94,17 @@ class Unplaced(dict[JobId, None]):
             del self._jobs[need]
 
 
-def _is_of(job: Job, priority: int, buys: Buys, need: Need) -> bool:
+def _is_of(job: Job, priority: int, buys: MarketRule, need: PlacementNeed) -> bool:
     """Whether a need was worked out from what holds of a job now."""
     same = need.partition == job.partition and need.priority == priority
     return same and buys is job.buys
 
 
-def _need(job: Job, kinds: Sequence[TaskSpec], priority: int) -> Need:
+def _need(job: Job, kinds: Sequence[TaskSpec], priority: int) -> PlacementNeed:
     demands = dict.fromkeys(task.demand for task in kinds)
-    if job.buys not in (Buys.ANY, Buys.APART):
-        spot = job.buys is Buys.SPOT
+    if job.buys not in (MarketRule.ANY, MarketRule.APART):
+        spot = job.buys is MarketRule.SPOT
         demands = dict.fromkeys(
             tuple(entry for entry in demand if is_spot(entry[0]) is spot) for demand in demands
         )
-    return Need(job.partition, job.spec.tenant, priority, tuple(demands))
+    return PlacementNeed(job.partition, job.spec.tenant, priority, tuple(demands))

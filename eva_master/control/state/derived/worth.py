@@ -17,7 +17,7 @@ from eva_master.packing.valuation.job_valuation import (
 )
 
 
-class Worth:
+class Valuations:
     """The valuations of the moment, and the reservations of active jobs that were asked about.
 
     Each voice's jobs are valued by its own rates alone: what others report changes no price.

@@ -10,7 +10,7 @@ from eva_master.model.accounting.ended_jobs import EndedJob
 from eva_master.model.accounting.totals import TenantTotals
 from eva_master.model.ids import Exact, JobId, Millis
 from eva_master.model.planning.plan import Json
-from eva_master.model.planning.tenancy import Terms, Transfer
+from eva_master.model.planning.tenancy import LoanTerms, Transfer
 
 _DOCUMENT = "terms"
 _ENDED = "ended_jobs"
@@ -28,7 +28,7 @@ class Agreement:
         until_ms: The time up to which they are booked.
     """
 
-    terms: Terms
+    terms: LoanTerms
     tenant: str
     until_ms: Millis
 
@@ -58,7 +58,7 @@ class Lending:
         self.ended = (*self.ended, job)[-_MOST_ENDED:]
         self._ended_changed = True
 
-    def told(self, jobs: Collection[EndedJob]) -> None:
+    def forget(self, jobs: Collection[EndedJob]) -> None:
         """Forget jobs that are over, since a plan that was told of them is in force."""
         if jobs and self.ended:
             self.ended = tuple(ended for ended in self.ended if ended not in jobs)
@@ -90,7 +90,7 @@ class Lending:
                 self.tenants.add(tenant, more)
         self._put(job, replace(agreed, until_ms=until))
 
-    def agree(self, terms: Terms, tenant: str, now: Millis) -> None:
+    def agree(self, terms: LoanTerms, tenant: str, now: Millis) -> None:
         """Have terms in force from now on; what was in force before is booked."""
         self._put(terms.job, Agreement(terms, tenant, now))
 
@@ -183,7 +183,7 @@ def _read(document: Mapping[str, Json]) -> Agreement:
     assert isinstance(lenders, list)
     assert isinstance(lent, list)
     pairs = [pair for pair in lenders if isinstance(pair, list)]
-    terms = Terms(
+    terms = LoanTerms(
         JobId(str(document["job"])),
         int(str(document["gpus"])),
         tuple((str(lender), int(str(amount))) for lender, amount in pairs),

@@ -21,8 +21,15 @@ from eva_master.packing.interference.throughput import (
     without_one,
 )
 from eva_master.packing.lp.columns import TaskSetKey
-from eva_master.packing.lp.pricing.knapsack import Floats, Found, Grid, Items, Question, items
-from eva_master.packing.round_work import Work
+from eva_master.packing.lp.pricing.knapsack import (
+    Floats,
+    Items,
+    KnapsackProblem,
+    KnapsackResult,
+    RoomBound,
+    items,
+)
+from eva_master.packing.round_work import WorkKind
 
 _LEAST_VALUE = 1e-12
 _NEIGHBOURS_TOLD_APART = 3
@@ -98,7 +105,7 @@ class DepthFirstSearch:
         self.workloads = workloads
         self.charges = charges
 
-    def run(self, question: Question) -> Found:
+    def run(self, question: KnapsackProblem) -> KnapsackResult:
         """Find sets of tasks that fit and are worth more than the question asks for."""
         value, worth = question.value, question.worth
         certain = self.losses.lost_beside
@@ -109,16 +116,16 @@ class DepthFirstSearch:
         traits = np.stack([self.workloads, -self.workloads, self.charges, -value], axis=1)
         chosen = items(question, floor, traits)
         if chosen is None:
-            return Found([], 0.0, 1)
+            return KnapsackResult([], 0.0, 1)
         alone = float(value[chosen.classes].max())
         if max(chosen.whole, alone) <= worth:
-            return Found([], max(chosen.whole, alone), 1)
+            return KnapsackResult([], max(chosen.whole, alone), 1)
         grid = None
         if question.capacity[0]:
             # This grid ignores workloads, so it uses the values beside one neighbour.
             coarse = items(question, floor)
             assert coarse is not None
-            grid = Grid(question.capacity, coarse, coarse.value)
+            grid = RoomBound(question.capacity, coarse, coarse.value)
         return _Descent(self, chosen, grid, question).run()
 
 
@@ -147,7 +154,11 @@ class _Descent:
     """One depth-first search; classes are named by their position in `Items`."""
 
     def __init__(
-        self, search: DepthFirstSearch, chosen: Items, grid: Grid | None, question: Question
+        self,
+        search: DepthFirstSearch,
+        chosen: Items,
+        grid: RoomBound | None,
+        question: KnapsackProblem,
     ) -> None:
         self._losses = search.losses
         self._chosen = chosen
@@ -171,16 +182,16 @@ class _Descent:
         self._path: list[int] = []
         self._found: list[TaskSetKey] = []
 
-    def run(self) -> Found:
+    def run(self) -> KnapsackResult:
         everyone = np.arange(len(self._value))
         self._descend(_Node(everyone, self._capacity, (), {}, self._chosen.whole, 0.0))
-        return Found(self._found, max(self._best, self._bound), self._nodes)
+        return KnapsackResult(self._found, max(self._best, self._bound), self._nodes)
 
     def _descend(self, node: _Node) -> None:
         """Add one task to the set on the path."""
         joining, multiset, value = node.joining, node.multiset, node.value
         self._nodes += 1
-        self._sets.spend(Work.SET, len(joining))
+        self._sets.spend(WorkKind.SET, len(joining))
         fractions = self._losses.of(multiset)
         need = self._chosen.need[joining]
         workload, charge = self._workload[joining], self._charge[joining]

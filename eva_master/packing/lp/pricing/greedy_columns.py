@@ -14,8 +14,8 @@ import numpy.typing as npt
 from eva_master.packing.interference.throughput import Ints
 from eva_master.packing.interference.throughput_rows import PairwiseThroughput
 from eva_master.packing.lp.columns import TaskSetKey
-from eva_master.packing.lp.pricing.knapsack import Floats, Question, items
-from eva_master.packing.round_work import Work
+from eva_master.packing.lp.pricing.knapsack import Floats, KnapsackProblem, items
+from eva_master.packing.round_work import WorkKind
 
 _MOST_JOINS = 24
 _LEAST_SHARE = 1e-12
@@ -37,7 +37,7 @@ class GreedyColumns:
         self.charges = charges
         self.throughput = throughput
 
-    def task_sets(self, question: Question) -> list[TaskSetKey]:
+    def task_sets(self, question: KnapsackProblem) -> list[TaskSetKey]:
         """Sets that fit and are worth more than asked for, at most one per first class."""
         value, need = question.value, question.need
         traits = np.stack([self.workloads, -self.workloads, self.charges, -value], axis=1).astype(
@@ -59,7 +59,12 @@ class _State:
     """The machines while they are filled, a row each."""
 
     def __init__(
-        self, greedy: GreedyColumns, question: Question, first: Ints, classes: Ints, share: Floats
+        self,
+        greedy: GreedyColumns,
+        question: KnapsackProblem,
+        first: Ints,
+        classes: Ints,
+        share: Floats,
     ) -> None:
         self._question, self._first, self._classes = question, first, classes
         self._workload = greedy.workloads[classes]
@@ -83,7 +88,7 @@ class _State:
     def step(self) -> bool:
         """Let a task join each machine that gains by one; return whether any did."""
         rows = self._open
-        self._question.sets.spend(Work.SET, len(rows) * len(self._classes) // _CELLS_PER_SET)
+        self._question.sets.spend(WorkKind.SET, len(rows) * len(self._classes) // _CELLS_PER_SET)
         fits: npt.NDArray[np.bool_] = self._left[rows] > 0
         for column in range(3):
             fits &= self._need[:, column] <= self._room[rows, column, np.newaxis]

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from eva_master.packing.interference.throughput import Ints
 from eva_master.packing.lp.columns import TaskSetKey
-from eva_master.packing.round_work import Work, WorkBudget
+from eva_master.packing.round_work import WorkBudget, WorkKind
 
 Floats = npt.NDArray[np.float64]
 
@@ -27,7 +27,7 @@ _COUNTED_AS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class KnapsackProblem:
     """A search for task sets on one machine.
 
     Attributes:
@@ -50,7 +50,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class KnapsackResult:
     """Result of a search.
 
     Attributes:
@@ -85,7 +85,7 @@ class Items:
     whole: float
 
 
-def items(question: Question, value: Floats, traits: Floats | None = None) -> Items | None:
+def items(question: KnapsackProblem, value: Floats, traits: Floats | None = None) -> Items | None:
     """Choose and sort the classes of a search; `None` if none of them is worth anything.
 
     A class is left out if another one needs no more, is worth no less, and is never used up.
@@ -163,7 +163,7 @@ def dual_prices(fractions: Floats, value: Floats) -> Floats:
     return np.asarray(np.maximum(prices, _NUMERICAL_ZERO))
 
 
-class Grid:
+class RoomBound:
     """Bound on the value that any room can hold, by dynamic programming.
 
     Demands are rounded down to cells and room is rounded up, so that the bound holds for every
@@ -209,7 +209,7 @@ class Grid:
         return self._item(row + column + memory // self._memory)
 
 
-def search(question: Question) -> Found:
+def search(question: KnapsackProblem) -> KnapsackResult:
     """Find sets of tasks that fit and are worth more than was asked for."""
     capacity, need, value, counts = (
         question.capacity,
@@ -225,23 +225,25 @@ def search(question: Question) -> Found:
     chosen = items(question, np.where(free, 0.0, value))
     if chosen is None or chosen.whole <= worth:
         whole = 0.0 if chosen is None else chosen.whole
-        return Found([tuple(base)] if worth < 0 else [], extra + whole, 1)
-    grid = Grid(capacity, chosen, chosen.value) if capacity[0] else None
+        return KnapsackResult([tuple(base)] if worth < 0 else [], extra + whole, 1)
+    grid = RoomBound(capacity, chosen, chosen.value) if capacity[0] else None
     if grid is not None:
         whole = grid.bound(*capacity.tolist())
         if whole <= worth:
-            return Found([], extra + whole, 1)
-    search = _Search(chosen, grid, worth, question)
+            return KnapsackResult([], extra + whole, 1)
+    search = _DepthFirstSearch(chosen, grid, worth, question)
     task_sets, bound, nodes = search.run(capacity)
-    return Found(
+    return KnapsackResult(
         [tuple(sorted([*base, *task_set])) for task_set in task_sets], extra + bound, nodes
     )
 
 
-class _Search:
+class _DepthFirstSearch:
     """One depth-first search."""
 
-    def __init__(self, chosen: Items, grid: Grid | None, worth: float, question: Question) -> None:
+    def __init__(
+        self, chosen: Items, grid: RoomBound | None, worth: float, question: KnapsackProblem
+    ) -> None:
         self._need = chosen.need.tolist()
         self._value = chosen.value.tolist()
         self._most = chosen.most.tolist()
@@ -274,7 +276,7 @@ class _Search:
                 # Whatever the others add is bounded by the next one's ratio.
                 self._bound = max(self._bound, value + share * ratio[item])
                 return
-            self._sets.spend(Work.SET, _COUNTED_AS)
+            self._sets.spend(WorkKind.SET, _COUNTED_AS)
             need = self._need[item]
             for count in range(self._fitting(item, room), 0, -1):
                 self._nodes += 1

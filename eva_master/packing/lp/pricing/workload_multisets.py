@@ -23,13 +23,13 @@ from eva_master.packing.interference.throughput_rows import ThroughputRows
 from eva_master.packing.lp.columns import TaskSetKey
 from eva_master.packing.lp.pricing.knapsack import (
     Floats,
-    Found,
     Items,
-    Question,
+    KnapsackProblem,
+    KnapsackResult,
     dual_prices,
     items,
 )
-from eva_master.packing.round_work import Work, WorkBudget
+from eva_master.packing.round_work import WorkBudget, WorkKind
 
 _NUMERICAL_ZERO = 1e-12
 _PRICED_FOR_NEIGHBOURS = 3
@@ -60,7 +60,7 @@ class MultisetSearch:
         self.workloads = workloads
         self.charges = charges
 
-    def run(self, question: Question) -> Found:
+    def run(self, question: KnapsackProblem) -> KnapsackResult:
         """Find sets of tasks that fit and are worth more than was asked for."""
         value, counts = question.value, question.counts
         # Tasks that ask for nothing are left out of the search. They may be on board in any case.
@@ -72,18 +72,18 @@ class MultisetSearch:
         chosen = items(question, floor, traits)
         worth = question.worth - extra
         if chosen is None or chosen.whole <= worth:
-            return Found([], extra + (0.0 if chosen is None else chosen.whole), 1)
+            return KnapsackResult([], extra + (0.0 if chosen is None else chosen.whole), 1)
         sorted_classes = _SortedClasses(self, question, chosen)
         sets, bound, nodes = _explored(sorted_classes, worth, question.nodes, question.sets)
         # On each of them there is room for the tasks that ask for nothing.
         task_sets = [task_set for reached, task_set in sets if reached > question.worth]
-        return Found(task_sets, bound + extra, nodes)
+        return KnapsackResult(task_sets, bound + extra, nodes)
 
 
 class _SortedClasses:
     """The classes of a search, sorted by workload, a position each."""
 
-    def __init__(self, search: MultisetSearch, question: Question, chosen: Items) -> None:
+    def __init__(self, search: MultisetSearch, question: KnapsackProblem, chosen: Items) -> None:
         order = np.argsort(search.workloads[chosen.classes], kind="stable")
         self.throughput = search.throughput
         self.classes = chosen.classes[order]
@@ -186,7 +186,7 @@ class _Survey:
         while len(rows):
             self.nodes += len(rows)
             cells = len(rows) * len(self._sorted_classes.workload)
-            self._budget.spend(Work.SET, len(rows) + cells // _CELLS_PER_SET)
+            self._budget.spend(WorkKind.SET, len(rows) + cells // _CELLS_PER_SET)
             bounds, prices = self._bounds(rows)
             chosen = np.flatnonzero(bounds > self._worth)
             if len(chosen) > self._limit:
@@ -402,12 +402,14 @@ class _Choices:
         grown.above = grown.above + self._above[grown.multiset, position]
         grown.value = grown.value + self._values[grown.multiset, position]
         self.nodes += len(label)
-        self._budget.spend(Work.SET, len(label))
+        self._budget.spend(WorkKind.SET, len(label))
         return self._limited(grown, place + 1, self._limit)
 
     def _affordable(self, partial: _Partial, place: int) -> _Partial:
         """As many as may be looked at in every way in which they can grow."""
-        return self._limited(partial, place, self._budget.affords(Work.SET) // max(self._widest, 1))
+        return self._limited(
+            partial, place, self._budget.affords(WorkKind.SET) // max(self._widest, 1)
+        )
 
     def _limited(self, partial: _Partial, place: int, limit: int) -> _Partial:
         if len(partial.multiset) <= limit:

@@ -12,14 +12,19 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
-from eva_master.adapters.rpc.methods import Line
+from eva_master.adapters.rpc.methods import CallLine
 from eva_master.model.errors import Busy
 
 _BURST_S = 5.0
 """Calls of so many seconds may come at once."""
 _LONGEST_WAIT_S = 2.0
 """Calls that would wait in line for longer are refused."""
-AT_ONCE: Mapping[Line, int] = {Line.CALLS: 8, Line.FILES: 4, Line.UPLOADS: 8, Line.TOKENS: 4}
+AT_ONCE: Mapping[CallLine, int] = {
+    CallLine.CALLS: 8,
+    CallLine.FILES: 4,
+    CallLine.UPLOADS: 8,
+    CallLine.TOKENS: 4,
+}
 """Calls of one user that are worked on; each has its request in memory."""
 _LINE = 200
 """Calls of one user that wait in line."""
@@ -37,7 +42,7 @@ _TEXT_BURST_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class UserLimits:
     """The limits of one user.
 
     Attributes:
@@ -51,7 +56,7 @@ class Share:
     watches_of_all: int = 20
 
 
-class Pace:
+class CallRate:
     """A rate of calls or messages, with bursts.
 
     Args:
@@ -88,11 +93,11 @@ class Pace:
 class _User:
     """The calls and streams that a user has open."""
 
-    def __init__(self, share: Share, now: Callable[[], float]) -> None:
-        self.pace = Pace(share.calls_per_second, now)
+    def __init__(self, share: UserLimits, now: Callable[[], float]) -> None:
+        self.pace = CallRate(share.calls_per_second, now)
         self.slots = {line: asyncio.Semaphore(count) for line, count in AT_ONCE.items()}
-        self.messages = Pace(_MESSAGES_PER_SECOND, now)
-        self.text = Pace(_TEXT_PER_SECOND, now, _TEXT_BURST_S)
+        self.messages = CallRate(_MESSAGES_PER_SECOND, now)
+        self.text = CallRate(_TEXT_PER_SECOND, now, _TEXT_BURST_S)
         self.in_line = 0
         self.streams = 0
         self.watches_of_all = 0
@@ -107,15 +112,15 @@ class Pacing:
     """
 
     def __init__(
-        self, share: Share | None = None, *, now: Callable[[], float] = time.monotonic
+        self, share: UserLimits | None = None, *, now: Callable[[], float] = time.monotonic
     ) -> None:
-        self._share = share or Share()
+        self._share = share or UserLimits()
         self._now = now
         self._users: dict[str, _User] = {}
         self._streams = 0
-        self._messages = Pace(_MESSAGES_PER_SECOND_IN_ALL, now, _AT_ONCE_S)
+        self._messages = CallRate(_MESSAGES_PER_SECOND_IN_ALL, now, _AT_ONCE_S)
 
-    async def begin(self, owner: str, line: Line) -> Callable[[], None]:
+    async def begin(self, owner: str, line: CallLine) -> Callable[[], None]:
         """Wait in line, and begin a call.
 
         Args:
@@ -130,9 +135,9 @@ class Pacing:
             Busy: The line is too long, or there are too many streams.
         """
         user = self._user(owner)
-        if line is not Line.UPLOADS:
+        if line is not CallLine.UPLOADS:
             await self._in_turn(user)
-        if line is Line.STREAMS:
+        if line is CallLine.STREAMS:
             return self._stream(owner, user)
         return await self._slot(user, user.slots[line])
 

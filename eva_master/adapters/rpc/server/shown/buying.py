@@ -14,15 +14,16 @@ from eva_master.model.changes import JobAccount
 from eva_master.model.ids import MILLION, Family, Millis, micro_usd
 from eva_master.model.job import JobSpec, different
 from eva_master.model.records import Job
-from eva_master.model.states import TERMINAL_JOB, Buys, JobState
+from eva_master.model.states import TERMINAL_JOB, JobState, MarketRule
 from eva_master.ports.reading import Outlook
 
 _CHECKPOINT_MS = 60_000
 _WHY = {
-    Buys.ON_DEMAND: "it is kept off spot instances: there is no time to lose one",
-    Buys.APART: "it shares no instance: in company it would be late",
-    Buys.ALONE: "it shares no instance and is kept off spot ones: else it would be late",
-    Buys.STAYS: "it is not moved any more, and others leave its instance: else it would be late",
+    MarketRule.ON_DEMAND: "it is kept off spot instances: there is no time to lose one",
+    MarketRule.APART: "it shares no instance: in company it would be late",
+    MarketRule.ALONE: "it shares no instance and is kept off spot ones: else it would be late",
+    MarketRule.STAYS: "it is not moved any more, and others leave its instance:"
+    " else it would be late",
 }
 
 
@@ -31,7 +32,7 @@ def buying_of(
 ) -> pb.Buying | None:
     """The purchases allowed for a job; `None` if there is nothing to tell."""
     deadline = job.spec.deadline
-    if deadline is None and job.buys is Buys.ANY:
+    if deadline is None and job.buys is MarketRule.ANY:
         return None
     return pb.Buying(
         what=job.buys.value,
@@ -91,12 +92,12 @@ def _waited_ms(job: Job, now: Millis) -> int:
 
 def why_it_waits(job: Job, wall: WallClock = AS_LOOP) -> str:
     """Reason of a task that waits for a spot instance; empty if it waits for none."""
-    if job.buys is not Buys.SPOT or job.buys_until_ms is None:
+    if job.buys is not MarketRule.SPOT or job.buys_until_ms is None:
         return ""
     return f"it waits for a spot instance, until {_time(wall.of(job.buys_until_ms))} at the latest"
 
 
-def told(
+def explain(
     job: Job,
     ends_ms: int | None,
     now: Millis,
