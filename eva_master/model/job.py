@@ -410,6 +410,7 @@ class JobSpec:
         worth: Worth of the job's completion, if the user states it.
         deadline: When it is to be done, if the user states it.
         retry: Tasks of an ended job that it repeats; `None` if it repeats none.
+        labels: Key and value of each label, sorted by key.
         stage: The jobs that it waits for, and its DAG.
         restarts: Durations of its stops and starts.
         failing: Number of attempts, and what ends it.
@@ -434,6 +435,7 @@ class JobSpec:
     worth: Worth | None = None
     deadline: Deadline | None = None
     retry: Retry | None = None
+    labels: tuple[tuple[str, str], ...] = ()
     stage: Stage = ONLY_STAGE
     restarts: Restarts = USUAL_RESTARTS
     failing: FailureRules = USUAL_FAILURES
@@ -451,8 +453,12 @@ class JobSpec:
 
     @property
     def text(self) -> int:
-        """How many characters its tasks' commands, variables and inputs have, equal tasks once."""
-        return sum(task.program.text for task in different(self.tasks))
+        """Characters of its labels, and of its tasks' commands, variables and inputs.
+
+        Equal tasks count once.
+        """
+        labels = sum(len(key) + len(value) for key, value in self.labels)
+        return labels + sum(task.program.text for task in different(self.tasks))
 
     @property
     def size(self) -> int:

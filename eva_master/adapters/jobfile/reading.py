@@ -23,7 +23,7 @@ from eva_master.adapters.jobfile.scalars import (
     check_variable,
     environment_problems,
 )
-from eva_master.adapters.jobfile.schema import JobFile, TaskSection
+from eva_master.adapters.jobfile.schema import TEXT_UNDER, JobFile, TaskSection
 from eva_master.adapters.text import yamlfile
 from eva_master.adapters.text.cancellation import NEVER_CANCELLED, Cancellation
 from eva_master.adapters.text.yamlfile import Document, Path
@@ -122,7 +122,7 @@ def read_document(
         text,
         file_name=file_name,
         error=InvalidJob,
-        text_under=frozenset({"envs"}),
+        text_under=TEXT_UNDER,
         most_bytes=MOST_BYTES,
         cancelled=cancelled,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -11,6 +12,7 @@ from pydantic import (
     Discriminator,
     Field,
     Tag,
+    WithJsonSchema,
     model_validator,
 )
 
@@ -54,6 +56,14 @@ from eva_master.model.accounting.bounds import (
     MOST_TASKS,
 )
 
+MOST_LABELS = 16
+"""Labels of a job at most."""
+TEXT_UNDER = frozenset({"envs", "labels"})
+"""Keys whose mappings keep numbers and truth values as they are written."""
+_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+_LABEL_RULES = (
+    "use up to 63 letters, digits, '.', '_' and '-', the first and the last a letter or digit"
+)
 MOST_BEFORE = 1_000
 """Jobs after which one may run."""
 
@@ -63,6 +73,32 @@ def _form(value: Any) -> str:
     if isinstance(value, list):
         return "list"
     return "map" if isinstance(value, dict | ElasticSection) else "number"
+
+
+def _check_key(key: str) -> str:
+    if not _LABEL.fullmatch(key):
+        raise refusal(f"{key[:80]!r} cannot be the key of a label", _LABEL_RULES)
+    return key
+
+
+def _check_value(value: str) -> str:
+    if value and not _LABEL.fullmatch(value):
+        raise refusal(f"{value[:80]!r} cannot be the value of a label", _LABEL_RULES)
+    return value
+
+
+Labels = Annotated[
+    dict[
+        Annotated[str, AfterValidator(_check_key)],
+        Annotated[
+            str,
+            AfterValidator(_check_value),
+            # Numbers are kept as they are written.
+            WithJsonSchema({"type": ["string", "number", "boolean"]}),
+        ],
+    ],
+    Field(max_length=MOST_LABELS),
+]
 
 
 class _Section(BaseModel):
@@ -466,6 +502,12 @@ class JobFile(_Section):
         description=(
             "Ids or names of jobs of yours that have to succeed before this one runs; as "
             "`{job: NAME, when: ended}` one that only has to end, in whatever way."
+        ),
+    )
+    labels: Labels = Field(
+        default={},
+        description=(
+            "Text of your own, as `KEY: VALUE`, for `eva ls -l` and the rules of partitions."
         ),
     )
     unique: bool = Field(

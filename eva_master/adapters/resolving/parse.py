@@ -148,6 +148,7 @@ def _spec(job: JobFile, tasks: tuple[TaskSpec, ...]) -> JobSpec:
         spot_wait_ms=job.spot_wait,
         worth=groups.worth_of(job),
         deadline=groups.deadline_of(job),
+        labels=tuple(sorted(job.labels.items())),
         stage=Stage(dag=job.dag or ""),
         restarts=Restarts(
             grace_period_ms=job.grace_period,

@@ -39,13 +39,38 @@ _SHOWN = 200
 """Lines of a table, unless more are asked for."""
 
 
+def _labels(
+    context: click.Context, parameter: click.Parameter, stated: tuple[str, ...]
+) -> dict[str, str]:
+    """Labels by key, from KEY=VALUE; raises `click.BadParameter`."""
+    labels: dict[str, str] = {}
+    for pair in stated:
+        key, equals, value = pair.partition("=")
+        if not (key and equals):
+            raise click.BadParameter(f"{pair!r} is not of the form KEY=VALUE", context, parameter)
+        if labels.setdefault(key, value) != value:
+            raise click.BadParameter(f"no job has two values of {key}", context, parameter)
+    return labels
+
+
 @click.command()
 @click.option("--all", "-a", "ended", is_flag=True, help="List jobs that have ended, too.")
+@click.option(
+    "-l",
+    "--label",
+    "labels",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=_labels,
+    help="List jobs with this label; of several, with all of them.",
+)
 @limit_option
 @json_option
 @address_option
 @pass_session
-def ls(session: Session, ended: bool, limit: int | None, as_json: bool) -> None:
+def ls(
+    session: Session, ended: bool, labels: dict[str, str], limit: int | None, as_json: bool
+) -> None:
     """List jobs, newest first.
 
     A table ends after 200 jobs; JSON is not limited unless you say so.
@@ -54,11 +79,11 @@ def ls(session: Session, ended: bool, limit: int | None, as_json: bool) -> None:
 
     with session.client() as client:
         if as_json:
-            jobs = client.jobs(ended=ended, most=limit)
+            jobs = client.jobs(ended=ended, most=limit, labels=labels)
             print_json_lists({}, {"jobs": map(shapes.job, jobs)})
             return
         shown = limit or _SHOWN
-        jobs = client.jobs(ended=ended, most=shown + 1)
+        jobs = client.jobs(ended=ended, most=shown + 1, labels=labels)
         listed = list(islice(jobs, shown))
         more = next(jobs, None) is not None
     if listed:
@@ -66,7 +91,10 @@ def ls(session: Session, ended: bool, limit: int | None, as_json: bool) -> None:
         if more:
             click.echo(f"... and older ones; `--limit {10 * len(listed)}` shows more of them")
     else:
-        click.echo("no jobs" if ended else "no active jobs; `eva ls --all` lists ended ones")
+        what = " with these labels" if labels else ""
+        click.echo(
+            f"no jobs{what}" if ended else f"no active jobs{what}; `eva ls --all` lists ended ones"
+        )
 
 
 @click.command()

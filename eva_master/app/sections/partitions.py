@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
+from eva_master.adapters.jobfile.schema import Labels
 from eva_master.adapters.text.quantities import Duration, MilliCpus, Size
 from eva_master.adapters.text.yamlfile import suggestion
 from eva_master.app.sections.base import Entry, Most, PolicySection, Section, Usd
@@ -144,6 +145,7 @@ class RuleSection(Section):
         owners: Names of owners, and patterns with one ``*``.
         tenants: Names of tenants.
         workloads: Names, or beginnings of names followed by ``*``.
+        labels: Labels that they have, all of them.
         most: Upper bounds of each of their tasks' demand.
         spot: Whether they may run on spot instances.
         duration: How long one task takes; a job of which that is not known does not match.
@@ -152,6 +154,7 @@ class RuleSection(Section):
     owners: Entries | None = None
     tenants: Names | None = None
     workloads: Annotated[tuple[WorkloadPattern, ...], Field(min_length=1)] | None = None
+    labels: Annotated[Labels, Field(min_length=1)] | None = None
     most: MostSection | None = None
     spot: Annotated[bool, Field(strict=True)] | None = None
     duration: DurationSection | None = None
@@ -171,6 +174,7 @@ class RuleSection(Section):
             owners=None if self.owners is None else OwnerPatterns(self.owners),
             tenants=None if self.tenants is None else frozenset(self.tenants),
             workloads=self.workloads,
+            labels=frozenset((self.labels or {}).items()),
             most=None if most is None else _resources(most),
             spot=self.spot,
             below_ms=None if duration is None else duration.below,

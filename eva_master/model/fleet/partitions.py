@@ -92,6 +92,7 @@ class Rule:
         owners: Owners of the jobs; `None` for any.
         tenants: Tenants that the jobs are accounted to; `None` for any.
         workloads: Names, or beginnings of names that end in ``*``; of every task. `None` for any.
+        labels: Keys and values of labels that the jobs have, all of them.
         most: Upper limit of each task's demand, on every family where it may run; `None` for none.
         spot: Whether the jobs may run on spot instances; `None` for either.
         below_ms: The run time of a task is known and less than this; `None` for any.
@@ -101,6 +102,7 @@ class Rule:
     owners: OwnerPatterns | None = None
     tenants: frozenset[str] | None = None
     workloads: tuple[str, ...] | None = None
+    labels: frozenset[tuple[str, str]] = frozenset()
     most: Resources | None = None
     spot: bool | None = None
     below_ms: int | None = None
@@ -117,6 +119,7 @@ class Rule:
             (self.owners is None or self.owners.match(spec.owner))
             and (self.tenants is None or spec.tenant in self.tenants)
             and all(self._workload(task.workload) for task in different(spec.tasks))
+            and self.labels.issubset(spec.labels)
             and self._is_small(spec)
             and (self.spot is None or self.spot == _may_use_spot(spec))
             and self._lasts(expected_ms)

@@ -167,7 +167,8 @@ class FakeApi(api_pb2_grpc.JobsServicer, api_pb2_grpc.ClusterServicer):
         jobs = [
             job
             for job in self.jobs.values()
-            if request.all or job.state in ("pending", "suspended", "running", "ending")
+            if (request.all or job.state in ("pending", "suspended", "running", "ending"))
+            and request.labels.items() <= job.labels.items()
         ]
         page, token = self._page(jobs, request.page_token)
         return pb.ListJobsResponse(jobs=page, next_page_token=token)

@@ -163,7 +163,7 @@ def test_status_json_has_the_documented_shape(eva: Run) -> None:
         *("no_packing_usd", "no_packing_micro_usd", "replicas_usd", "replicas_micro_usd"),
         *("eta_earliest_ms", "eta_latest_ms", "estimate", "contradicted_duration", "buying"),
         *("remaining_ms", "remaining_estimated", "eta_ms", "pause", "suspension"),
-        *("handed_priority", "handed_by"),
+        *("handed_priority", "handed_by", "labels"),
     }
     assert (job["cost_usd"], job["cost_micro_usd"]) == (1.234567, 1_234_567)
     assert (job["finished_ms"], job["exit_code"], job["reason"]) == (None, None, None)

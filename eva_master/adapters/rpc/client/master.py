@@ -201,17 +201,26 @@ class Client:
         page = pb.TaskPage(first=first, size=most, failed=failed)
         return self._call(self._jobs.Get, pb.GetJobRequest(job=reference, tasks=page))
 
-    def jobs(self, *, ended: bool = False, most: int | None = None) -> Iterator[pb.Job]:
+    def jobs(
+        self,
+        *,
+        ended: bool = False,
+        most: int | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> Iterator[pb.Job]:
         """List jobs page by page, newest first.
 
         Args:
             ended: Whether those that have ended are listed too.
             most: How many at most; no more are asked for.
+            labels: Labels that the jobs have, all of them.
         """
-        size = _PAGE if most is None else min(_PAGE, most)
+        size = _PAGE if most is None or labels else min(_PAGE, most)
 
         def page(token: str) -> tuple[Iterable[pb.Job], str]:
-            request = pb.ListJobsRequest(page_size=size, page_token=token, all=ended)
+            request = pb.ListJobsRequest(
+                page_size=size, page_token=token, all=ended, labels=labels or {}
+            )
             answer = self._call(self._jobs.List, request)
             return answer.jobs, answer.next_page_token
 

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import grpc
 
+from eva_master.adapters.jobfile.schema import MOST_LABELS
 from eva_master.adapters.loop.gateway import LoopGateway
 from eva_master.adapters.objects.blobs import missing, put_blob, reference
 from eva_master.adapters.objects.file_lists import FileLists
@@ -348,6 +349,9 @@ class JobsService(JobsServicer):
     ) -> pb.ListJobsResponse:
         """A page of jobs, newest first; see `eva_master.adapters.rpc.server.pages`."""
         now, limit = self._clock.now(), pages.size(request.page_size)
+        labels = set(request.labels.items())
+        if len(labels) > MOST_LABELS:
+            raise BadRequest(f"no job has {len(labels)} labels: {MOST_LABELS} are the most")
 
         def page(model: ReadModel) -> pb.ListJobsResponse:
             if request.all:
@@ -358,6 +362,8 @@ class JobsService(JobsServicer):
                 newest = model.newest(pages.decoded(request.page_token, JobId))
                 names, token = pages.cut([job.id for job in islice(newest, limit + 1)], limit)
                 records = [model.record(name, now) for name in names]
+            if labels:
+                records = [record for record in records if labels <= {*record.job.spec.labels}]
             pause = self._gateway.pause
             made = (views.job(model, record, now, pause) for record in records)
             messages, token = pages.that_fit(made, records, token)

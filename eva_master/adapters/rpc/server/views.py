@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from eva_master.adapters.rpc import job_fields
 from eva_master.adapters.rpc.bounded import bounded_pb as pb
 from eva_master.adapters.rpc.errors import BadRequest
 from eva_master.adapters.rpc.server import reasons
@@ -70,9 +71,7 @@ def job(model: ReadModel, record: JobRecord, now: Millis, pause: Pause | None = 
     room = _METRICS_BYTES // max(len(record.runs), min(job.spec.size, SMALL_JOB))
     message = pb.Job(
         id=job.id,
-        name=job.spec.name,
-        owner=job.spec.owner,
-        tenant=job.spec.tenant,
+        **job_fields.message_values(job.spec),
         partition=partition_of(model, job.partition),
         state=_state(job, suspension),
         reason=job.reason,
@@ -87,16 +86,11 @@ def job(model: ReadModel, record: JobRecord, now: Millis, pause: Pause | None = 
         tasks_by_state={state.value: count for state, count in record.states.items()},
         cost_micro_usd=micro_usd(account.charged),
         no_packing_micro_usd=micro_usd(account.alone),
-        priority=job.spec.priority,
         handed_priority=0 if record.handed is None else record.handed.priority,
         handed_by="" if record.handed is None else record.handed.by,
         remaining_ms=whole.left_ms,
         remaining_estimated=whole.estimated,
         eta_ms=whole.eta_ms,
-        after=job.spec.stage.depends_on,
-        only_ended=job.spec.stage.only_ended,
-        retry_of="" if job.spec.retry is None else job.spec.retry.job,
-        dag=job.spec.stage.dag,
         waits_for=others,
         unmet="" if job.unmet is None else job.unmet.job,
         unmet_origin="" if job.unmet is None else job.unmet.origin,

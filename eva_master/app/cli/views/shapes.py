@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from eva_master.adapters.rpc import job_fields
 from eva_master.app.cli.views import job_tasks, shared_limits
 from eva_master.model.ids import MILLION
 
@@ -52,21 +53,14 @@ def job(message: Job) -> Shape:
     """A job with its tasks."""
     return {
         "id": message.id,
-        "name": message.name,
-        "owner": message.owner,
-        "tenant": message.tenant,
+        **job_fields.json_values(message),
         "partition": message.partition or None,
         "state": message.state,
         "reason": message.reason or None,
-        "priority": message.priority,
         "handed_priority": message.handed_priority or None,
         "handed_by": message.handed_by or None,
-        "after": list(message.after),
-        "after_ended": list(message.only_ended),
         "waits_for": list(message.waits_for),
-        "retry_of": message.retry_of or None,
         "unmet": message.unmet or None,
-        "dag": message.dag or None,
         "unmet_origin": message.unmet_origin or None,
         "submitted_ms": message.submitted_ms,
         "started_ms": message.started_ms or None,

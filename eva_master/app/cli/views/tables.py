@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from eva_master.adapters.rpc import job_fields
 from eva_master.app.cli.views import instance_words, isolation, job_tasks, lending, shared_limits
 from eva_master.app.cli.views.grid import Grid, facts
 from eva_master.app.cli.views.words import ago, count, money, plain, price, share
@@ -110,7 +111,7 @@ def job(message: Job, now: int) -> RenderableType:
             else ()
         ),
         *((("partition", plain(message.partition)),) if message.partition else ()),
-        *((("dag", plain(message.dag)),) if message.dag else ()),
+        *((name, plain(words)) for name, words in job_fields.lines(message)),
         ("state", state(message.state)),
         *((("priority", priority(message)),) if message.priority or message.handed_by else ()),
         ("submitted", ago(message.submitted_ms, now)),
