@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from eva_master.app.policy_registry import policies
-from eva_master.control.machine import Machine
 from eva_master.control.settings import Limits, Settings
-from eva_master.control.state.store import State
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.actions import Action, RequestPlan
-from eva_master.model.catalog import Catalog, InstanceType, Offering, Purchase, spot_family
-from eva_master.model.events import (
-    InstanceUp,
-    JobSubmitted,
-    PlanReady,
-    WorkerRegistered,
-)
+from eva_master.model.catalog import InstanceType, Offering, Purchase, spot_family
 from eva_master.model.fleet.nodes import NODE_ZONE, OwnedNode
 from eva_master.model.fleet.partitions import (
     Budget,
@@ -38,7 +27,9 @@ from eva_master.model.planning.suspension import Preemption
 from eva_master.model.resources import Resources
 from eva_master.packing.parts.splitter import Splitter
 from eva_master.ports import Policy
+from tests.drawing import drawn
 from tests.fakes.jobs import LARGE, MEDIUM, SMALL, job
+from tests.property.previews.cluster import Cluster, compare
 
 NODE = replace(MEDIUM, purchase=Purchase.OWNED, zone=NODE_ZONE)
 CATALOG = (SMALL, MEDIUM, LARGE)
@@ -46,86 +37,6 @@ GPUS = Family("v100")
 GPU_NODE = Offering(
     InstanceType("v100.x2", GPUS, Resources(2, 16_000, 65_536)), Price(0), Purchase.OWNED, NODE_ZONE
 )
-
-
-class Cluster:
-    """A master whose planner answers at once, and whose workers are there as soon as asked."""
-
-    def __init__(self, catalog: Catalog, policy: Policy, settings: Settings) -> None:
-        self.machine = Machine(State(catalog), settings)
-        self.policy = policy
-        self.now = 0
-        self.up: set[InstanceId] = set()
-
-    def handle(self, *events: object) -> list[Action]:
-        """One turn."""
-        self.now += 1_000
-        return self.machine.handle(list(events), Millis(self.now))  # type: ignore[arg-type]
-
-    def settle(self, actions: list[Action]) -> None:
-        """Have all plans made that are asked for, and all instances come up."""
-        for _ in range(40):
-            asked = [it for it in actions if isinstance(it, RequestPlan)]
-            if asked:
-                plan, memory = self.policy.plan(asked[0].snapshot, asked[0].memory)
-                actions = self.handle(PlanReady(asked[0].round, plan, memory))
-                continue
-            fresh = sorted(set(self.machine.state.live) - self.up)
-            if not fresh:
-                return
-            self.up.add(fresh[0])
-            size = self.machine.state.instances[fresh[0]].offering.type.capacity
-            actions = self.handle(
-                InstanceUp(fresh[0], Millis(self.now)), WorkerRegistered(fresh[0], 1, size, ())
-            )
-
-    def register(self, *nodes: InstanceId) -> None:
-        """Have owned nodes join."""
-        for name in nodes:
-            self.up.add(name)
-            size = self.machine.state.catalog[-1].type.capacity
-            self.settle(self.handle(WorkerRegistered(name, 1, size, ())))
-
-
-Seen = tuple[Mapping[str, object], Mapping[str, str]]
-
-
-def outcome(cluster: Cluster, name: str) -> Seen:
-    """Where a job's tasks are to be, by instance or by the type of a new one, and why not."""
-    state = cluster.machine.state
-    places: dict[str, object] = {}
-    waits: dict[str, str] = {}
-    for run in state.members(state.jobs[name].id):  # type: ignore[index]
-        if run.target is None:
-            if run.waiting_for:
-                waits[run.id] = run.waiting_for
-            continue
-        places[run.id] = _place(state, run.target)
-    return places, waits
-
-
-def _place(state: State, name: InstanceId) -> object:
-    instance = state.instances[name]
-    return name if instance.ready_ms is not None else f"new {instance.offering.id}"
-
-
-def foreseen(cluster: Cluster, spec: JobSpec) -> tuple[str, Seen]:
-    """Outlook of the job as `eva plan` has it, and the job's id."""
-    model = cluster.machine.published()
-    preview = model.preview(spec, Millis(cluster.now + 1_000))
-    plan = None
-    if preview.question is not None:
-        plan, _ = cluster.policy.plan(preview.question, preview.memory)
-    told = preview.foreseen(plan)
-    places: dict[str, object] = {}
-    for run in told.runs:
-        place = told.places.get(run)
-        if isinstance(place, int):
-            places[run] = f"new {told.offerings[place].id}"
-        elif place is not None:
-            places[run] = _place(cluster.machine.state, place)
-    waits = {run: told.waiting[run] for run in told.runs if run not in places and told.waiting}
-    return preview.job, (places, waits)
 
 
 @st.composite
@@ -171,7 +82,7 @@ def worlds(draw: st.DrawFn) -> Settings:
 
 @pytest.mark.parametrize("name", sorted(policies()))
 @pytest.mark.parametrize("nodes", [0, 2])
-@settings(max_examples=15, deadline=None, derandomize=True)
+@drawn(15)
 @given(data=st.data())
 def test_a_preview_is_the_first_plan_of_the_submission(
     name: str, nodes: int, data: st.DataObject
@@ -182,7 +93,7 @@ def test_a_preview_is_the_first_plan_of_the_submission(
 
 @pytest.mark.parametrize("front", ["cloudcoaster", "no_packing", "slearn", "stratus"])
 @pytest.mark.parametrize("back", ["eva", "fifo", "eva_published"])
-@settings(max_examples=20, deadline=None, derandomize=True)
+@drawn(20)
 @given(data=st.data())
 def test_a_preview_is_the_first_plan_behind_a_splitter(
     front: str, back: str, data: st.DataObject
@@ -201,7 +112,7 @@ def test_a_preview_is_the_first_plan_behind_a_splitter(
 
 
 @pytest.mark.parametrize("name", ["eva", "no_packing", "hadar", "fifo", "astraea"])
-@settings(max_examples=20, deadline=None, derandomize=True)
+@drawn(20)
 @given(data=st.data())
 def test_a_preview_keeps_to_quotas_and_budgets(name: str, data: st.DataObject) -> None:
     kind, owners = policies()[name], ("vision", "speech")
@@ -229,7 +140,7 @@ def test_a_preview_keeps_to_quotas_and_budgets(name: str, data: st.DataObject) -
     cluster.settle(cluster.machine.recover(Millis(0)))
     cluster.register(*rules.nodes)
     before = [spec(f"old{number}") for number in range(data.draw(st.integers(0, 3)))]
-    _compared(cluster, before, spec("new"))
+    compare(cluster, before, spec("new"))
 
 
 SPOT = Offering(
@@ -271,7 +182,7 @@ def test_a_preview_buys_on_the_market_of_the_submission(
     need = made.tasks[0].demand[0][1]
     families = tuple(sorted((it.type.family, need) for it in (SMALL, spot)))
     made = replace(made, tasks=(replace(made.tasks[0], demand=families),))
-    _compared(cluster, [], replace(made, duration_ms=None) if minutes is None else made)
+    compare(cluster, [], replace(made, duration_ms=None) if minutes is None else made)
 
 
 def _foreseen_as_it_comes(policy: Policy, rules: Settings, nodes: int, data: st.DataObject) -> None:
@@ -285,28 +196,4 @@ def _foreseen_as_it_comes(policy: Policy, rules: Settings, nodes: int, data: st.
     cluster.settle(cluster.machine.recover(Millis(0)))
     cluster.register(*owned)
     before = [data.draw(specs(f"old{it}")) for it in range(data.draw(st.integers(0, 2)))]
-    _compared(cluster, before, data.draw(specs("new")))
-
-
-def _compared(cluster: Cluster, before: list[JobSpec], spec: JobSpec) -> None:
-    """Outlook of a job, beside what then happens."""
-    for old in before:
-        cluster.settle(cluster.handle(JobSubmitted(old.name, old)))
-    told, (places, waits) = foreseen(cluster, spec)
-    actions = cluster.handle(JobSubmitted("new", spec))
-    known = {str(it) for it in cluster.machine.state.jobs}
-    if told not in known:
-        return  # refused: a preview tells nothing of that
-    asked = [it for it in actions if isinstance(it, RequestPlan)]
-    if asked:
-        plan, memory = cluster.policy.plan(asked[0].snapshot, asked[0].memory)
-        now = Millis(cluster.now)
-        cluster.machine.handle([PlanReady(asked[0].round, plan, memory)], now)
-    then, why = outcome(cluster, told)
-    assert places == {run: it for run, it in then.items() if run in places or run in waits}
-    assert then.keys() <= places.keys()
-    for run, reason in why.items():
-        if run in waits:
-            # Tasks of an array that are alike and never had a place show one reason of theirs.
-            alike = waits.values() if spec.kind is JobKind.ARRAY else [waits[run]]
-            assert any(reason in told_of for told_of in alike)
+    compare(cluster, before, data.draw(specs("new")))
