@@ -38,7 +38,7 @@ from eva_master.model.trace import Trace
 
 POLICIES = ("hadar", "eva", "fifo")
 """Policies that are compared unless others are named."""
-_BY_ITERATIONS = ("hadar:published", "hadar_published")
+_BY_ITERATIONS = "hadar_published"
 """Policies that compare jobs by their iterations, so that these are what their programs count."""
 _FIGURES = (
     "total_h",
@@ -136,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         fleet = {str(family): servers for family in types}
         slots = [Slot(it, leased=True) for it in chosen.slot_s or ()] or [Slot(chosen.round_s)]
         for policy in chosen.policy or POLICIES:
-            trace = (counting if policy in _BY_ITERATIONS else recipe).trace(0, ())
+            trace = (counting if policy == _BY_ITERATIONS else recipe).trace(0, ())
             for slot in slots:
                 found.add(simulated(trace, policy, fleet, slot))
     except EvaError as error:

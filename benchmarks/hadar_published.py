@@ -53,7 +53,7 @@ _HORIZON_S = 360_000.0
 
 def reading(file: Path, options: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
     """Simulate a file of jobs under the policy with some options."""
-    published = arguments.policy == "hadar:published"
+    published = arguments.policy == "hadar_published"
     counts = "iterations" if published else "work"
     recipe = GpusRecipe.model_validate(
         {"kind": "gpus", "file": file, "move": "10s", "counts": counts}
@@ -166,7 +166,7 @@ def decisions(file: Path, options: dict[str, Any]) -> Iterator[dict[str, Any]]:
         servers = 3 * max(1, round(number * 21 / 2048))
         jobs = list(islice(cycle(read_gpu_jobs(file)), number))
         snapshot = _waiting(jobs, servers)
-        policy, _ = named_policy("hadar:published", {"explained": False, **options})
+        policy, _ = named_policy("hadar_published", {"explained": False, **options})
         times, memory = [], None
         for _ in range(3):
             start = time.thread_time()
@@ -210,7 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--round-s", type=int, default=360)
     parser.add_argument("--shuffle", type=int, help="a seed")
     parser.add_argument("--hours-of", help="a GPU type")
-    parser.add_argument("--policy", default="hadar:published")
+    parser.add_argument("--policy", default="hadar_published")
     chosen = parser.parse_args(arguments)
     spare_lasting_values()
     options = {key: scalar(value) for key, _, value in (it.partition("=") for it in chosen.set)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from eva_lab.runs import named_policy
-from eva_master.app.policy_registry import current_name, policies
+from eva_master.app.policy_registry import policies
 from eva_master.ports import Policy
 
 _MINUTE_S = 60
@@ -30,8 +30,7 @@ class Slot:
         Args:
             text: ``NAME`` or ``NAME:PRESET``.
         """
-        name, _, preset = text.partition(":")
-        kind = policies().get(current_name(name, preset or None)[0])
+        kind = policies().get(text.partition(":")[0])
         leases = kind is not None and "lease_s" in {field.name for field in fields(kind.config)}
         lease_s = max(self.round_s - _MINUTE_S, self.round_s // 2)
         return named_policy(text, {"lease_s": lease_s} if self.leased and leases else {})[0]

@@ -24,7 +24,7 @@ from eva_lab.traces import (
 from eva_master.adapters.text.quantities import parse_duration
 from eva_master.adapters.text.yamlfile import scalar, wording
 from eva_master.app.config import policy_config
-from eva_master.app.policy_registry import current_name, policies
+from eva_master.app.policy_registry import policies
 from eva_master.app.sections.base import OnePolicySection, PolicySection
 from eva_master.app.sections.policies import (
     asked_by,
@@ -66,7 +66,7 @@ class Chosen:
     @property
     def kind(self) -> str:
         """The policy's name without the preset."""
-        return _named(self.name)[0]
+        return self.name.partition(":")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,23 +161,17 @@ def require_possible(name: str, options: Mapping[str, Any]) -> None:
         raise InvalidConfig(f"policy {name}: {message}", hint=hint)
 
 
-def _named(text: str) -> tuple[str, str | None]:
-    """The current name of a policy and its preset, of ``NAME`` or ``NAME:PRESET``."""
-    name, _, preset = text.partition(":")
-    return current_name(name, preset or None)
-
-
 def _kind(text: str) -> tuple[PolicyKind, Mapping[str, Any]]:
-    name, preset = _named(text)
+    name, _, preset = text.partition(":")
     kinds = policies()
     if name not in kinds:
         raise InvalidConfig(f"there is no policy {name!r}", hint=f"one of: {', '.join(kinds)}")
     kind = kinds[name]
     presets = kind.presets
-    if preset is not None and preset not in presets:
+    if preset and preset not in presets:
         hint = ", ".join(presets) or "it has none"
         raise InvalidConfig(f"the policy {name} has no preset {preset!r}", hint=f"presets: {hint}")
-    return kind, presets.get(preset or "", {})
+    return kind, presets.get(preset, {})
 
 
 def chosen_policies(names: Iterable[str], settings: Iterable[str]) -> list[Chosen]:
@@ -195,18 +189,11 @@ def chosen_policies(names: Iterable[str], settings: Iterable[str]) -> list[Chose
     for name in dict.fromkeys(names):
         kind, _ = _kind(name)
         options = {field.name for field in fields(kind.config)}
-        # An earlier name of a preset, such as `eva:published`, has options of `eva` in common.
-        earlier = name.partition(":")[0]
-        own = {
-            key: value
-            for of, key, value in pairs
-            if of in (kind.name, name) or (of == earlier and key in options)
-        }
+        own = {key: value for of, key, value in pairs if of in (kind.name, name)}
         shared = {key: value for of, key, value in pairs if not of and key in options}
         chosen.append(Chosen(name, {**shared, **own}))
         named_policy(name, chosen[-1].options)
     names_run = {choice.name for choice in chosen} | {choice.kind for choice in chosen}
-    names_run |= {choice.name.partition(":")[0] for choice in chosen}
     for of, key, _ in pairs:
         used = of in names_run if of else any(key in choice.options for choice in chosen)
         if not used:

@@ -27,7 +27,7 @@ from eva_master.adapters.text.yamlfile import (
     scalar,
     suggestion,
 )
-from eva_master.app.policy_registry import current_name, policies
+from eva_master.app.policy_registry import policies
 from eva_master.app.sections.base import BackSection, PolicySection, ShortSection
 from eva_master.app.sections.partitions import MOST_PARTITIONS, PartitionName, PartitionSection
 from eva_master.app.sections.policies import policy_problems, shown
@@ -48,7 +48,7 @@ class _Section(BaseModel):
 
 
 def _policy(entry: object) -> object:
-    """Let ``eva:published`` stand for its name and preset."""
+    """Let ``eva_published`` stand for its name and preset."""
     if not isinstance(entry, str):
         return entry
     name, _, preset = entry.partition(":")
@@ -92,9 +92,8 @@ class PolicyEntry(_Section):
 
     @property
     def kind(self) -> str:
-        """The policy's current name, without the preset."""
-        name, _, preset = self.spec.partition(":")
-        return current_name(name, preset or None)[0]
+        """The policy's name, without the preset."""
+        return self.spec.partition(":")[0]
 
 
 class InterferenceSection(_Section):

@@ -24,25 +24,6 @@ OWN = "eva-scheduler"
 """The distribution whose policies come with Eva."""
 _MASTER = "eva_master"
 
-RENAMED: Mapping[tuple[str, str | None], tuple[str, str | None]] = {
-    ("eva", "published"): ("eva_published", None),
-    ("eva", "rp"): ("eva_published", "rp"),
-    ("eva", "partial-only"): ("eva_published", "partial-only"),
-    ("eva", "full-only"): ("eva_published", "full-only"),
-    ("eva", "single-task"): ("eva_published", "single-task"),
-    ("astraea", "published"): ("astraea_published", None),
-    ("batchsche", None): ("astraea_published", "batchsche"),
-    ("hadar", "published"): ("hadar_published", None),
-    ("hadare", None): ("hadar_published", "hadare"),
-    ("hadare", "published"): ("hadar_published", "hadare"),
-}
-"""Policies and presets that settings and experiments may also call by another name."""
-
-
-def current_name(name: str, preset: str | None) -> tuple[str, str | None]:
-    """The name and preset of a policy by which it goes today."""
-    return RENAMED.get((name, preset), (name, preset))
-
 
 @dataclass(frozen=True, slots=True)
 class PolicySource:

@@ -15,7 +15,6 @@ from pydantic import (
 )
 
 from eva_master.adapters.text.quantities import Duration
-from eva_master.app.policy_registry import current_name
 from eva_master.app.sections.refusals import refusal
 from eva_master.model.accounting.tenants import can_match
 from eva_master.model.fleet.partitions import ShortJobs
@@ -48,14 +47,11 @@ class OnePolicySection(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _by_its_current_name(cls, values: Any) -> Any:
-        name = values.get("name", DEFAULT_POLICY) if isinstance(values, dict) else None
-        if not isinstance(name, str):
+    def _with_preset_of_name(cls, values: Any) -> Any:
+        name = values.get("name") if isinstance(values, dict) else None
+        if not isinstance(name, str) or ":" not in name or values.get("preset") is not None:
             return values
-        preset = values.get("preset")
-        if preset is None and ":" in name:
-            name, _, preset = name.partition(":")
-        name, preset = current_name(name, preset)
+        name, _, preset = name.partition(":")
         return {**values, "name": name, "preset": preset}
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
-from eva_master.app.policy_registry import current_name, policies
+from eva_master.app.policy_registry import policies
 from eva_master.packing.claims.asking import KeepsClaims
 from eva_master.packing.elastic import fixed
 from eva_master.packing.parts.splitter import Splitter
@@ -59,10 +59,9 @@ def build_policy(name: str, options: Mapping[str, Any]) -> Policy:
         name: ``NAME`` or ``NAME:PRESET``.
         options: Over those of the preset.
     """
-    stated, _, preset = name.partition(":")
-    name, chosen = current_name(stated, preset or None)
-    kind = policies()[name]
-    return fixed.built(kind, config_of(kind, chosen, options))
+    policy, _, preset = name.partition(":")
+    kind = policies()[policy]
+    return fixed.built(kind, config_of(kind, preset, options))
 
 
 def build_backed(name: str, options: Mapping[str, Any]) -> Policy:  # noqa: ARG001
@@ -74,7 +73,7 @@ def build_backed(name: str, options: Mapping[str, Any]) -> Policy:  # noqa: ARG0
     """
     stated, chosen = options["first"]
     first, _, preset = stated.partition(":")
-    kind = policies()[current_name(first, preset or None)[0]]
+    kind = policies()[first]
     return backed(kind, config_of(kind, preset or None, chosen), build_policy(*options["behind"]))
 
 

@@ -30,7 +30,7 @@ NODE = {
 NODES = ("rack1", "rack2")
 
 
-PUBLISHED = {"name": "hadare:published", "options": {"round_gap_s": 4, "lease_s": 3}}
+PUBLISHED = {"name": "hadar_published:hadare", "options": {"round_gap_s": 4, "lease_s": 3}}
 
 
 @pytest.fixture(

@@ -15,7 +15,7 @@ PUBLISHED: dict[str, Any] = {
     # The master is away for less.
     "nodes": {name: {**node, "fence_after": "60s"} for name, node in SETTINGS["nodes"].items()},
     "policy": {
-        "name": "astraea:published",
+        "name": "astraea_published",
         "options": {"slot_s": 2, "horizon_slots": 16, "full_gpu_usd": 0.001},
     },
 }

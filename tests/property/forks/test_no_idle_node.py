@@ -94,7 +94,9 @@ def _spec(number: int, speeds: tuple[int, ...], seconds: int) -> JobSpec:
 
 
 def _cluster(mix: Mix) -> SimulatedCluster:
-    section = OnePolicySection(name="hadare:published", options={"round_gap_s": ROUND_MS // 1000})
+    section = OnePolicySection(
+        name="hadar_published:hadare", options={"round_gap_s": ROUND_MS // 1000}
+    )
     forking = forking_by(section)
     assert forking == Forking(ROUND_MS)
 
@@ -105,7 +107,7 @@ def _cluster(mix: Mix) -> SimulatedCluster:
     options = {"round_gap_s": ROUND_MS // 1000, "lease_s": ROUND_MS // 1000}
     return SimulatedCluster(
         (),
-        build_policy("hadare:published", options),
+        build_policy("hadar_published:hadare", options),
         settings=Settings(
             nodes=_nodes(mix), round_gap_ms=ROUND_MS, partitions=Partitions(forking=forking)
         ),

@@ -16,7 +16,7 @@ from eva_master.model.job import ElasticGang, JobSpec, Program, Restarts, TaskSp
 from eva_master.model.resources import Resources
 from eva_master.model.states import JobState
 
-POLICIES = ("hadar", "hadar:published", "gavel", "gavel:makespan", "tiresias", "yarn_cs")
+POLICIES = ("hadar", "hadar_published", "gavel", "gavel:makespan", "tiresias", "yarn_cs")
 FAST, SLOW = Family("fast"), Family("slow")
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 SPEEDS = {FAST: 1.0, SLOW: 0.25}

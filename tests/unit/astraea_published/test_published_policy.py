@@ -159,7 +159,7 @@ def test_a_small_world_is_done_and_what_is_paid_is_earned(
 ) -> None:
     jobs = [{"arrival_slot": 1 + n, "tenant": n % 2, "epochs": 2 + n} for n in range(8)]
     path = written(tmp_path, world(*jobs))
-    policies = ("astraea:published", "batchsche")
+    policies = ("astraea_published", "astraea_published:batchsche")
     assert main([str(path), "--json", *(f"--policy={it}" for it in policies)]) == 0
     shared, alone = map(json.loads, capsys.readouterr().out.splitlines())
     assert shared["paid"] == shared["earned"]

@@ -85,8 +85,8 @@ def test_the_bound_can_be_left_out(trace: Path) -> None:
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet"])
 def test_everything_is_written_down(trace: Path, tmp_path: Path, form: str) -> None:
-    (row,) = rows(trace, "-p", "eva:published", "--out", tmp_path / "out", "--format", form)
-    folder = tmp_path / "out" / "eva-published"
+    (row,) = rows(trace, "-p", "eva_published", "--out", tmp_path / "out", "--format", form)
+    folder = tmp_path / "out" / "eva_published"
     names = {"rounds", "moves", "attempts", "jobs", "bills"}
     assert {path.name for path in folder.iterdir()} == {f"{name}.{form}" for name in names}
     read = {name: table(folder / f"{name}.{form}") for name in names}
@@ -114,7 +114,7 @@ def test_two_processes_say_the_same_byte_for_byte(trace: Path, tmp_path: Path) -
         done = subprocess.run(
             [
                 *(sys.executable, "-m", "eva_master.app.cli", "simulate", str(trace)),
-                *("-p", "eva:published", "-p", "owl", "--no-reference", "--json"),
+                *("-p", "eva_published", "-p", "owl", "--no-reference", "--json"),
                 *("--failures", "0.05", "--refusals", "0.1", "--noise", "0.02", "--seed", "7"),
                 *("--out", str(out), "--format", "jsonl"),
             ],

@@ -11,7 +11,7 @@ from eva_lab.runs import Chosen, named_policy, prepared
 from eva_lab.simulator.run import Setup, simulate
 from eva_lab.simulator.scenario.fleet import Servers, fleet_nodes
 from eva_master.app.master import control_settings
-from eva_master.app.policy_registry import current_name, policies
+from eva_master.app.policy_registry import policies
 from eva_master.app.sections.base import OnePolicySection
 from eva_master.app.sections.policies import forking_by
 from eva_master.app.settings import load_master_config
@@ -60,24 +60,25 @@ def test_in_simulations_every_job_of_one_task_with_known_steps_may_be_forked() -
         assert forkable(other) is other
 
 
-@pytest.mark.parametrize("name", ["hadare", "hadare:published", "hadar_published:hadare"])
-def test_hadare_is_hadar_as_published_with_forks(name: str) -> None:
-    assert forking_by(OnePolicySection(name=name)) == RULE
-    policy, gap_s = named_policy(name)
+def test_hadare_is_hadar_as_published_with_forks() -> None:
+    assert forking_by(OnePolicySection(name="hadar_published:hadare")) == RULE
+    policy, gap_s = named_policy("hadar_published:hadare")
     assert (policy.name, gap_s) == ("hadar_published", 360)
-    assert current_name("hadar", "published") == ("hadar_published", None)
-    assert forking_by(OnePolicySection(name="hadar:published")) is None
+    assert forking_by(OnePolicySection(name="hadar_published")) is None
 
 
 def test_a_master_and_its_partitions_fork_by_their_own_policies(tmp_path: Path) -> None:
     file = tmp_path / "master.yaml"
-    file.write_text("state_dir: s\npolicy: {name: hadare, options: {round_gap_s: 90}}\n")
+    file.write_text(
+        "state_dir: s\n"
+        "policy: {name: hadar_published, preset: hadare, options: {round_gap_s: 90}}\n"
+    )
     settings = control_settings(load_master_config(policies=policies(), file=file))
     assert settings.partitions.default.forking == Forking(90_000)
     file.write_text(
         "state_dir: s\npartitions:\n"
         "  a: {default: true}\n"
-        "  b: {policy: {name: 'hadare:published'}}\n"
+        "  b: {policy: {name: 'hadar_published:hadare'}}\n"
     )
     parts = control_settings(load_master_config(policies=policies(), file=file)).partitions
     assert [parts.home(it).forking for it in "ab"] == [None, RULE]
@@ -126,6 +127,6 @@ def _setup(jobs: int) -> Setup:
 
 def test_a_trace_is_forked_as_a_whole_and_a_lone_job_is_done_sooner() -> None:
     """An hour on one v, half an hour on it and on four k of a quarter of its speed each."""
-    alone = simulate(prepared(Chosen("hadar:published", {}), _setup(1))).jct_mean_h
-    forked = simulate(prepared(Chosen("hadare:published", {}), _setup(1))).jct_mean_h
+    alone = simulate(prepared(Chosen("hadar_published", {}), _setup(1))).jct_mean_h
+    forked = simulate(prepared(Chosen("hadar_published:hadare", {}), _setup(1))).jct_mean_h
     assert alone - forked == pytest.approx(0.5, abs=0.1)

@@ -264,16 +264,10 @@ def test_a_preset_is_a_choice_of_options_that_others_go_over(file: Path) -> None
         ("{name: eva}", "eva", None),
         ("{name: eva_published, preset: rp}", "eva_published", "rp"),
         ("{name: eva_published:rp}", "eva_published", "rp"),
-        ("{name: eva, preset: published}", "eva_published", None),
-        ("{preset: published}", "eva_published", None),
-        ("{name: eva:published}", "eva_published", None),
-        ("{name: eva, preset: rp}", "eva_published", "rp"),
-        ("{name: eva, preset: partial-only}", "eva_published", "partial-only"),
-        ("{name: eva, preset: full-only}", "eva_published", "full-only"),
-        ("{name: eva, preset: single-task}", "eva_published", "single-task"),
+        ("{preset: uniform_progress}", "eva", "uniform_progress"),
     ],
 )
-def test_a_policy_is_known_by_its_earlier_names_too(
+def test_a_name_may_have_the_preset_behind_a_colon(
     file: Path, text: str, name: str, preset: str | None
 ) -> None:
     file.write_text(f"policy: {text}\n")
@@ -282,7 +276,7 @@ def test_a_policy_is_known_by_its_earlier_names_too(
 
 
 def test_an_option_of_the_other_eva_is_refused(file: Path) -> None:
-    file.write_text("policy:\n  preset: published\n  options: {horizon_s: 60}\n")
+    file.write_text("policy:\n  name: eva_published\n  options: {horizon_s: 60}\n")
     with pytest.raises(InvalidConfig, match="'eva_published' has no option 'horizon_s'"):
         load_master_config(policies=policies(), file=file)
 
@@ -292,8 +286,7 @@ def test_an_option_of_the_other_eva_is_refused(file: Path) -> None:
     [
         ("", 0),
         ("policy: {name: eva_published}\n", 300_000),
-        ("policy: {name: eva, preset: published}\n", 300_000),
-        ("policy: {preset: published, options: {round_gap_s: 60}}\n", 60_000),
+        ("policy: {name: eva_published, options: {round_gap_s: 60}}\n", 60_000),
         ("policy: {name: no_packing}\n", 0),
     ],
 )

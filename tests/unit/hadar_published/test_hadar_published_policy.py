@@ -231,11 +231,11 @@ def test_tasks_of_arrays_ask_one_by_one() -> None:
     assert len(placed(planned(cluster.snapshot(), refused="fills")[0])) == 2
 
 
-def test_it_is_also_called_a_preset_of_hadar() -> None:
-    assert named_policy("hadar:published")[0].name == "hadar_published"
+def test_the_published_hadar_has_options_of_its_own() -> None:
+    assert named_policy("hadar_published")[0].name == "hadar_published"
     assert {"hadar", "hadar_published"} <= set(policies())
     with pytest.raises(InvalidConfig, match="branches"):
-        named_policy("hadar:published", {"branches": 0})
+        named_policy("hadar_published", {"branches": 0})
 
 
 # -- the paper's example ---------------------------------------------------------------------------

@@ -22,7 +22,7 @@ partitions:
     policy: {name: eva, short: {name: cloudcoaster, below: 45s, options: {slots: 4}}}
     rule: {duration: {below: 45s}}
     limits: {instances: 3}
-  forked: {policy: {name: hadare}}
+  forked: {policy: {name: "hadar_published:hadare"}}
   main: {default: true, policy: {name: stratus}, budget: {usd_per_hour: 2.5}}
 """
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from eva_master.app.policy_registry import Policies, current_name, find_policies
+from eva_master.app.policy_registry import Policies, find_policies
 from eva_master.app.settings import load_master_config
 from eva_master.model.errors import InvalidConfig, UnusablePolicy
 from tests.fakes.plugins import distribution
@@ -117,14 +117,3 @@ def test_what_is_gone_can_be_told_without_importing_anything(site: Path) -> None
 def test_looking_for_what_is_not_there_is_no_fault() -> None:
     assert Policies([]).get("eva") is None
     assert len(find_policies()) == len(BUILT_IN)
-
-
-def test_old_names_are_names_of_presets_that_are_there() -> None:
-    for old in ("published", "rp", "partial-only", "full-only", "single-task"):
-        name, preset = current_name("eva", old)
-        assert name == "eva_published"
-        kind = find_policies()[name]
-        assert preset is None or preset in kind.presets
-    assert current_name("eva", None) == ("eva", None)
-    assert current_name("hadar", "published") == ("hadar_published", None)
-    assert current_name("hadar", None) == ("hadar", None)
