@@ -33,7 +33,7 @@ from eva_master.packing.round_work import tasks_shown
 # -- before the policy plans: a part is hidden, and the plan is completed by it ------------------
 
 
-class Leeway(Stage):
+class LaunchLeeway(Stage):
     """The launches that limits leave, and jobs that stand in lines already."""
 
     def show(self, moment: Moment, question: Question) -> Question:
@@ -44,7 +44,7 @@ class Leeway(Stage):
         return replace(question, shown=replace(question.shown, joined=joined, leeway=leeway))
 
 
-class SharedRoom(Stage):
+class RoomOfOthers(Stage):
     """Room at shared limits that is free for other partitions."""
 
     def show(self, moment: Moment, question: Question) -> Question:
@@ -95,7 +95,7 @@ class Quotas(Stage):
         return draft if admitted is None else draft.with_plan(admitted.completed(draft.plan))
 
 
-class PoolMembers(Stage):
+class SpareMembers(Stage):
     """Empty members of pools that are given up for tasks outside them."""
 
     def show(self, moment: Moment, question: Question) -> Question:
@@ -119,7 +119,7 @@ class HiddenForks(Stage):
         return replace(question, shown=forks.hidden(question.shown))
 
 
-class Claims(Stage):
+class ClaimsShown(Stage):
     """Room that is kept for jobs that come first."""
 
     def show(self, moment: Moment, question: Question) -> Question:
@@ -200,7 +200,7 @@ class ClaimantsFirst(Stage):
         return replace(draft, effect=effect, wanted=effect, whole=whole)
 
 
-class PriceLimit(Stage):
+class DearPurchases(Stage):
     """The price of an instance, against the worth of its tasks."""
 
     def check(self, draft: Draft) -> Draft:
@@ -219,7 +219,7 @@ class Leftovers(Stage):
         return replace(draft, effect=effect, priced=effect, reused=reused)
 
 
-class BootGate(Stage):
+class FailedBoots(Stage):
     """Purchases of what has failed to boot."""
 
     def check(self, draft: Draft) -> Draft:
@@ -228,7 +228,7 @@ class BootGate(Stage):
         return replace(draft.cut_to(effect), put_off=put_off)
 
 
-class SharedLimits(Stage):
+class TurnsAtLimits(Stage):
     """Limits that partitions share: what is free is left to the next in the queue."""
 
     def check(self, draft: Draft) -> Draft:
@@ -240,7 +240,7 @@ class SharedLimits(Stage):
         return replace(draft, share=share, overtaking=overtaking, before_limits=rest)
 
 
-class PartitionLimits(Stage):
+class PartitionAllowance(Stage):
     """Instances and budget of the partition."""
 
     def check(self, draft: Draft) -> Draft:
@@ -324,7 +324,7 @@ class MoreRuns(Stage):
         return replace(draft, effect=forks.completed(stragglers.completed(draft.effect)))
 
 
-class TenantLimits(Stage):
+class QuotasAndBudgets(Stage):
     """Quotas and budgets of tenants."""
 
     def check(self, draft: Draft) -> Draft:
@@ -335,7 +335,7 @@ class TenantLimits(Stage):
         return replace(draft, effect=rest, over_quota=over_quota, spent=draft.spent or spent)
 
 
-class ClaimedRoom(Stage):
+class RoomOfClaims(Stage):
     """Room that claims keep for their jobs."""
 
     def check(self, draft: Draft) -> Draft:
