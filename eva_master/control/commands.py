@@ -22,7 +22,7 @@ from eva_master.model.states import JobState
 def submit(context: Context, event: JobSubmitted) -> None:
     """Add a job; a repeated submission makes no second job."""
     state, spec = context.state, partitioning.placed(context, event.spec)
-    if (existing := state.by_command(spec.owner, event.command)) is not None:
+    if (existing := state.commands.get((spec.owner, event.command))) is not None:
         context.outbox.add(Reply(event.command, existing, owner=spec.owner))
         return
     if (taken := _duplicate(context, spec)) is not None:

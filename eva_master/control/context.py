@@ -21,7 +21,7 @@ class Context(Turn):
 
     def _touch_place(self, instance: InstanceId) -> None:
         """Converge task runs that wait for room on an instance."""
-        for run in self.state.coming(instance):
+        for run in self.state.places.coming(instance):
             self.touch_run(run)
 
     # -- changing --------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ class Context(Turn):
 
     def abandon(self, instance: InstanceId) -> None:
         """Cancel all moves to an instance; task runs on their way stay where they are, or wait."""
-        for run in self.state.targeting(instance):
+        for run in self.state.places.targeting(instance):
             self.turn_back(run, instance)
 
     def turn_back(self, run: TaskRun, instance: InstanceId) -> None:
@@ -163,12 +163,14 @@ class Context(Turn):
 
         A waiting task run has to start somewhere, even beside others.
         """
-        targeting = self.state.targeting(place)
+        targeting = self.state.places.targeting(place)
         if not any(self.state.jobs[headed.job].buys.alone for headed in targeting):
             return []
         if len({headed.job for headed in targeting}) == 1:
             return []
-        return [comer for comer in self.state.coming(place) if comer.state is RunState.RUNNING]
+        return [
+            comer for comer in self.state.places.coming(place) if comer.state is RunState.RUNNING
+        ]
 
     def _starts_elsewhere(self, run: TaskRun) -> bool:
         """Whether it is stopping already on a spot instance that its job is to be kept off."""
@@ -179,9 +181,9 @@ class Context(Turn):
 
     def _without_room(self, place: InstanceId) -> list[TaskRun]:
         """The youngest of those who are to come to an instance that has no room for all."""
-        instance, comers = self.state.instances[place], self.state.coming(place)
+        instance, comers = self.state.instances[place], self.state.places.coming(place)
         comers.sort(key=lambda run: (self.state.jobs[run.job].submitted_ms, run.id))
-        taken = self.state.demand(self.state.targeting(place), instance)
+        taken = self.state.demand(self.state.places.targeting(place), instance)
         out: list[TaskRun] = []
         while comers and not taken.fits(instance.offering.type.capacity):
             out.append(comers.pop())

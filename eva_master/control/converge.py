@@ -337,7 +337,7 @@ def _may_start(context: Context, job: Job, group: list[TaskRun]) -> bool:
         assert run.target is not None
         arriving[run.target].append(run)
     return all(
-        (context.state.taken(place) + context.state.demand(runs, instance)).fits(
+        (context.state.company.taken(place) + context.state.demand(runs, instance)).fits(
             instance.offering.type.capacity
         )
         for place, runs in arriving.items()
@@ -468,7 +468,7 @@ def _has_room(context: Context, leaving: list[TaskRun], joining: Sequence[TaskRu
 def _candidates(context: Context) -> dict[JobId, list[TaskRun]]:
     """Moving task runs by job, of jobs whose targets are all prepared."""
     moving: defaultdict[JobId, list[TaskRun]] = defaultdict(list)
-    for run in context.state.moving():
+    for run in context.state.places.moving():
         moving[run.job].append(run)
     for name, runs in moving.items():
         runs.extend(resizing.joining(context, context.state.jobs[name]))
@@ -486,7 +486,7 @@ def _blocked(context: Context, runs: list[TaskRun], able: dict[JobId, list[TaskR
             for run in context.state.occupants(place)
             if run.target != place and run.state is not RunState.STOPPING and run.job not in able
         ]
-        final = context.state.demand((*context.state.targeting(place), *staying), instance)
+        final = context.state.demand((*context.state.places.targeting(place), *staying), instance)
         if not final.fits(instance.offering.type.capacity):
             return True
     return False
@@ -503,7 +503,7 @@ def converge_instance(context: Context, instance_id: InstanceId) -> None:
     if instance.owned:
         _converge_node(context, instance)
         return
-    if instance.state is InstanceState.UP and context.state.connected(instance_id):
+    if instance.state is InstanceState.UP and instance_id in context.state.sessions:
         ready = instance.to(InstanceState.READY, context.now)
         context.put_instance(replace(ready, ready_ms=context.now))
         instance = context.state.instances[instance_id]
@@ -527,13 +527,13 @@ def _say_all(context: Context, instance: InstanceId) -> None:
     """Send what the worker should know of those who are there, or are about to be."""
     for run in context.state.occupants(instance):
         _say(context, run)
-    for run in context.state.coming(instance):
+    for run in context.state.places.coming(instance):
         _say(context, run)
 
 
 def _converge_node(context: Context, node: Instance) -> None:
     """Converge an owned node, about which no cloud is asked."""
-    if node.state is InstanceState.UP and context.state.connected(node.id):
+    if node.state is InstanceState.UP and node.id in context.state.sessions:
         node = replace(node.to(InstanceState.READY, context.now), ready_ms=context.now)
         context.put_instance(node)
     if node.state is not InstanceState.GONE:
@@ -554,7 +554,7 @@ def _why_unwanted(context: Context, instance: Instance) -> str:
             limit = context.settings.register_timeout_ms
             if _overdue(context, instance, instance.up_ms, limit):
                 return availability.never_registered(context, instance)
-        case InstanceState.READY if not context.state.connected(instance.id):
+        case InstanceState.READY if instance.id not in context.state.sessions:
             since = context.memory(SupplyMemory).silent.setdefault(instance.id, context.now)
             limit = context.settings.lost_worker_ms
             if _overdue(context, instance, since, limit):
@@ -569,7 +569,7 @@ def _why_unwanted(context: Context, instance: Instance) -> str:
 def _is_empty(context: Context, instance: Instance) -> bool:
     """Whether no task is on a live instance or on its way there, and no pool has it."""
     state = context.state
-    taken = state.occupants(instance.id) or state.targeting(instance.id)
+    taken = state.occupants(instance.id) or state.places.targeting(instance.id)
     return instance.state in LIVE and not taken and not instance.stands
 
 
@@ -587,5 +587,5 @@ def resync(context: Context) -> None:
         context.touch_job(job)
     for instance in context.state.live:
         context.touch_instance(instance)
-        if context.state.occupants(instance) and context.state.connected(instance):
+        if context.state.occupants(instance) and instance in context.state.sessions:
             context.outbox.add(SyncWorker(instance))

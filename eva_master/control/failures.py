@@ -137,7 +137,8 @@ def count_task(context: Context, run: TaskRun, failure: Failure) -> None:
     context.put_run(replace(run, reason=reason, not_before_ms=not_before))
     # Other tasks are unaffected, so the job need not be converged.
     tasks_to_go = max(
-        1, job.spec.size - context.state.succeeded(job.id) - context.state.failed(job.id)
+        1,
+        job.spec.size - context.state.tasks.succeeded(job.id) - context.state.tasks.failed(job.id),
     )
     context.state.put_job(
         replace(_charged_for(context, job, run, wait // tasks_to_go), reason=reason)

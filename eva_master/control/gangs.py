@@ -254,7 +254,7 @@ def batch_shares(context: Context, job: Job, group: Sequence[TaskRun]) -> tuple[
     for run in group:
         assert run.target is not None
         family = context.state.instances[run.target].offering.type.family
-        rates_of = dict(context.state.standalone_rates(job.spec, context.state.task(run)))
+        rates_of = dict(context.state.prices.rates(job.spec, context.state.task(run)))
         rates.append(rates_of.get(family, 0))
     return shares.batch_shares(rates)
 
@@ -292,4 +292,4 @@ def is_ready(context: Context, instance: InstanceId) -> bool:
     """Whether the worker of an instance is registered and connected."""
     record = context.state.instances.get(instance)
     ready = record is not None and record.state is InstanceState.READY
-    return ready and context.state.connected(instance)
+    return ready and instance in context.state.sessions

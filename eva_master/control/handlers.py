@@ -93,7 +93,7 @@ def launch_failed(context: Context, event: LaunchFailed) -> None:
     if context.settings.partitions.divided:
         context.memory(SharedLimitsMemory).refused(refused, context.now, until)
     availability.refuse(context, refused, until, event.reason)
-    comers = context.state.targeting(instance.id)
+    comers = context.state.places.targeting(instance.id)
     for run in comers:
         context.explain(run, f"{instance.offering.id} could not be launched: {event.reason}")
     departures.remove(context, replace(instance, reason=event.reason))
@@ -186,7 +186,7 @@ def worker_registered(context: Context, event: WorkerRegistered) -> None:
         if not instance.owned:  # Else it is no node any more.
             context.outbox.terminate(event.instance)
         return
-    context.state.connect(event.instance, event.session)
+    context.state.sessions.begin(event.instance, event.session)
     context.memory(SupplyMemory).silent.pop(event.instance, None)
     context.outbox.forget(event.instance)
     if instance.ready_ms is None and not owned:
@@ -224,7 +224,7 @@ def worker_lost(context: Context, event: WorkerLost) -> None:
     """Record the end of a session; without a goodbye the worker may come back, its tasks run on."""
     if event.session != context.state.sessions.get(event.instance):
         return
-    context.state.disconnect(event.instance)
+    context.state.sessions.end(event.instance)
     instance = context.state.instances.get(event.instance)
     if instance is None:
         return

@@ -129,7 +129,7 @@ class Machine:
             context.alarms.at(Millis(context.now + self.settings.sync_period_ms), _RESYNC)
         self._converge()
         self._plan()
-        if self._forgets and (over_ms := self.state.forgets_next()) is not None:
+        if self._forgets and (over_ms := self.state.over.next_ms()) is not None:
             context.alarms.at(Millis(over_ms + self.settings.history_kept_ms), _FORGET)
         return context.outbox.actions
 

@@ -162,7 +162,7 @@ class Outbox:
 
     def _due_to_worker(self, verb: str, instance: InstanceId, *what: str) -> bool:
         interval = self._settings.worker_resend_ms
-        return self._state.connected(instance) and self._due(interval, verb, instance, *what)
+        return instance in self._state.sessions and self._due(interval, verb, instance, *what)
 
     def _due_to_cloud(self, verb: str, instance: InstanceId) -> bool:
         return self._due(self._settings.cloud_resend_ms, verb, instance)

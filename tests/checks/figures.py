@@ -124,7 +124,7 @@ def _classes(root: Path) -> Iterator[Figure]:
     yield Figure("attributes of Context", "31", len(attributes), "12")
     state = _class(root, "eva_master/control/state/store.py", "State")
     yield Figure("methods of State", "63", len(list(_methods(state))), "40")
-    hung = sum(isinstance(value, ast.Attribute) for _, value in _set_by_init(state))
+    hung = sum(map(_is_of_another, (value for _, value in _set_by_init(state))))
     yield Figure("  hung on by its __init__", "10", hung, "0")
     cycle = _class(root, "eva_master/control/rounds/cycle.py", "Cycle")
     planned = [method for method in _methods(cycle) if method.name == "planned"]
@@ -241,6 +241,13 @@ def _set_by_init(node: ast.ClassDef | None) -> Iterator[tuple[str, ast.expr | No
             for target, value in pairs:
                 if isinstance(target, ast.Attribute):
                     yield target.attr, value
+
+
+def _is_of_another(value: ast.expr | None) -> bool:
+    """Whether a value is an attribute of another object, and no constant of a class."""
+    if not isinstance(value, ast.Attribute):
+        return False
+    return not (isinstance(value.value, ast.Name) and value.value.id[:1].isupper())
 
 
 def _paired(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr | None]]:

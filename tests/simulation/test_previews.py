@@ -63,14 +63,14 @@ def test_a_preview_is_the_plan_that_a_submission_gets(variant: str, cpus: tuple[
     policy: Policy = kind.build(config)
     machine = started(policy)
     spec = job("new", *cpus)
-    state, memory = machine.state, machine.state.memory
+    state, memory = machine.state, machine.state.memories.get("")
     before = state.counters, dict(state.jobs), dict(state.runs), dict(state.instances)
 
     imagined = hypothetical(state, spec, Millis(5_000), SETTINGS)
     preview, _ = policy.plan(imagined, memory)
 
     assert (state.counters, state.jobs, state.runs, state.instances) == before
-    assert state.memory is memory
+    assert state.memories.get("") is memory
     assert not machine.take_changes()
     request = requested(machine, spec, 5_000)
     assert request.memory == memory
@@ -83,7 +83,7 @@ def test_a_preview_is_the_plan_that_a_submission_gets(variant: str, cpus: tuple[
 def test_a_preview_leaves_nothing_behind_in_the_policy() -> None:
     policy, other = (POLICY.build(POLICY.config()) for _ in range(2))
     machine = started(policy)
-    memory: PolicyMemory | None = machine.state.memory
+    memory: PolicyMemory | None = machine.state.memories.get("")
     for cpus in ((2,), (4, 4), (8, 8, 8)):
         policy.plan(hypothetical(machine.state, job("x", *cpus), Millis(5_000), SETTINGS), memory)
     request = requested(machine, job("new", 2), 5_000)

@@ -114,7 +114,7 @@ class World(SimulatedCluster):
         """When each instance would be empty if nobody came any more."""
         ends = []
         for name in self.state.live:
-            runs = self.state.targeting(name)
+            runs = self.state.places.targeting(name)
             ends.append(
                 max(
                     self._entered(run.history)

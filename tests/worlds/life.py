@@ -319,7 +319,7 @@ class Life(SimulatedCluster):
         """Instances that are there, and what was measured: no preview foresees more of either."""
         state = self.state
         there = frozenset((name, state.instances[name].state) for name in state.live)
-        return there, state.resolved.throughput, state.resolved.standalone
+        return there, state.figures.resolved.throughput, state.figures.resolved.standalone
 
     def _compare_previews(self) -> None:
         """Note what became of jobs once the first plan about them is adopted."""

@@ -352,7 +352,7 @@ class _Work:
         """A job with the work that each of its tasks did."""
         members = list(self._state.members(job.id))
         work = tuple(self._done(job, run, members) for run in members)
-        reservations = self._state.reservations_of(job.spec)
+        reservations = self._state.prices.of(job.spec)
         speeds = tuple(map(_speeds, job.spec.tasks, reservations))
         tasks = tuple(map(_in_steps, job.spec.tasks, speeds))
         total = None
@@ -410,7 +410,7 @@ class _Work:
         run = self._state.runs[recorded.run]
         if run.job not in self._reservations:
             spec = self._state.jobs[run.job].spec
-            self._reservations[run.job] = self._state.reservations_of(spec)
+            self._reservations[run.job] = self._state.prices.of(spec)
         reservation = self._reservations[run.job][run.index]
         machine = self._state.instances[recorded.instance].offering.type
         return float(reservation.speed_on(machine.family))
@@ -436,7 +436,7 @@ class _Work:
     def _booked(self, job: Job) -> float:
         """The ledger's record of it: its running time, scaled by its speed."""
         account = self._state.job_accounts.get(job.id)
-        prices = sum(reservation.price for reservation in self._state.reservations_of(job.spec))
+        prices = sum(reservation.price for reservation in self._state.prices.of(job.spec))
         return account.alone / prices if account is not None and prices else 0.0
 
 

@@ -31,8 +31,10 @@ def gpu_time(state: PlanningRecords, job: Job, seen: Sequence[TaskRun]) -> GpuTi
         job: The job.
         seen: All of its task runs that run.
     """
-    base, number = state.gpu_ms(job.id), 0
-    if not base and not any(need.gpus for kind in state.kinds(job.id) for _, need in kind.demand):
+    base, number = state.tasks.gpu_ms(job.id), 0
+    if not base and not any(
+        need.gpus for kind in state.tasks.kinds(job.id) for _, need in kind.demand
+    ):
         return NO_GPU_TIME
     for run in seen:
         if run.state is RunState.RUNNING and (own := gpus(state, run)):

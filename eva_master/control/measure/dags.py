@@ -39,7 +39,7 @@ class DagViews:
 
     def of(self, job: Job) -> DagView | None:
         """The result of `of_job`, made once for all stages of a DAG."""
-        dag = self._state.dag(job) if job.spec.stage.dag else None
+        dag = self._state.dags.of(job) if job.spec.stage.dag else None
         if dag is None:
             return None
         if id(dag) not in self._known:
@@ -52,7 +52,7 @@ def of_job(state: Records, job: Job) -> DagView | None:
 
     The cost of this does not depend on the number of stages.
     """
-    dag = state.dag(job) if job.spec.stage.dag else None
+    dag = state.dags.of(job) if job.spec.stage.dag else None
     if dag is None:
         return None
     waiting = [name for name in dag.members if state.jobs[name].waits]
@@ -79,7 +79,7 @@ def outlook(state: Records, job: Job, tasks_left: Callable[[JobId], int]) -> Dag
         job: The job.
         tasks_left: Function that gives the number of a job's tasks that have not ended.
     """
-    view, dag = of_job(state, job), state.dag(job)
+    view, dag = of_job(state, job), state.dags.of(job)
     if view is None or dag is None:
         return None
     present = [state.jobs[name] for name in dag.members if not state.jobs[name].waits]
@@ -132,7 +132,7 @@ def ended(state: State, job: Job) -> EndedStage | None:
     Returns:
         The record; `None` if the job was no stage, or if run times are not learned.
     """
-    if state.estimates is Estimates.OFF or state.dag(job) is None:
+    if state.estimates is Estimates.OFF or state.dags.of(job) is None:
         return None
     tasks, total_ms = _took(state, job)
     log = log_ppm(min(LONGEST_MS, max(1, total_ms // tasks))) if tasks else None
@@ -152,7 +152,7 @@ def _took(state: State, job: Job) -> tuple[int, int]:
     if job.is_gang:
         took = [run.took_ms for run in state.members(job.id) if run.took_ms]
         return len(took), sum(took)
-    by_kind = state.finished(job).values()
+    by_kind = state.finished_tasks.of(job).values()
     return sum(finished.tasks for finished in by_kind), sum(
         finished.total_ms for finished in by_kind
     )
@@ -166,7 +166,7 @@ def learned(state: State, job: Job, stage: EndedStage) -> DagTimes:
         job: The stage's job.
         stage: The record of the stage.
     """
-    dag_times, owner, dag = state.learned.dags, job.spec.owner, state.dag(job)
+    dag_times, owner, dag = state.learned.dags, job.spec.owner, state.dags.of(job)
     if dag is None:
         return dag_times
     if len(dag.members) > 1:

@@ -79,11 +79,11 @@ class JobEstimates:
     def of_job(state: Records, job: Job, told: ToldEstimates | None = None) -> JobEstimates:
         """Estimates of a job that has not ended; with `told`, those for policies."""
         owner_times = state.learned.run_times.of(job.spec.owner)
-        finished = state.telling(job)
+        finished = state.finished_tasks.telling(job)
         estimates = JobEstimates(
             job.spec, job.submitted_ms, state.estimates, owner_times, finished, told
         )
-        if job.spec.stage.dag and (dag := state.dag(job)) is not None:
+        if job.spec.stage.dag and (dag := state.dags.of(job)) is not None:
             estimates.stage = Stage(state, job, dag)
         return estimates
 
@@ -219,7 +219,7 @@ def lessons(state: Records, job: Job) -> list[tuple[Traits, Finished]]:
             return []
         whole = NONE_FINISHED.plus(sum(took) // len(took))
         return [(_traits(job, kind_of_all(spec.tasks)), whole)]
-    by_kind = list(state.finished(job).items())[:_KINDS_LEARNED]
+    by_kind = list(state.finished_tasks.of(job).items())[:_KINDS_LEARNED]
     return [(_traits(job, kind), finished) for kind, finished in by_kind]
 
 

@@ -45,7 +45,7 @@ def from_window(state: State, run: TaskRun, now: Millis) -> bool:
         return _standalone(state, run, members, now)
     news = _at_least(state, run, members) and _standalone(state, run, members, now)
     voice, before = voice_of(state.jobs[run.job].spec), state.learned.voices
-    plans = state.resolve()
+    plans = state.figures.resolve()
     entries = [company(state, member) for member in members]
     rates = [standalone_rate(state, member) for member in members]
     positive = [rate for rate in rates if rate]
@@ -122,12 +122,12 @@ def _teach(state: State, voice: Voice, lessons: Lessons) -> None:
 def _taken(state: State, voice: Voice, table: StandaloneTable, workload: Workload) -> bool:
     """Keep what a voice has taught of a workload on its own; whether policies get to know of it."""
     lessons, before = state.learned.of(voice), state.learned.voices
-    plans = state.resolve()
-    expected = state.valuation(voice).expected
+    plans = state.figures.resolve()
+    expected = state.prices.valuation(voice).expected
     _teach(state, voice, replace(lessons, standalone=table))
     if table.known == lessons.standalone.known:
         return False
-    if state.valuation(voice).expected != expected:
+    if state.prices.valuation(voice).expected != expected:
         state.view_cache.rates_changed(voice)
     state.view_cache.workload_changed(workload, voice)
     return _is_news(state, before, plans, voice, workload)
@@ -153,7 +153,7 @@ def _is_news(
     rates = new.standalone.known is old.standalone.known
     if rates and new.throughput is old.throughput:
         return False
-    return len(state.learned.voices) == 1 or is_news(plans, state.resolve(), workload)
+    return len(state.learned.voices) == 1 or is_news(plans, state.figures.resolve(), workload)
 
 
 def unprofiled(state: State, run: TaskRun) -> bool:
@@ -164,7 +164,7 @@ def unprofiled(state: State, run: TaskRun) -> bool:
     voice, name = voice_of(state.jobs[run.job].spec), plain(task.workload)
     if rows_of(state.learned.of(voice).standalone.known.measured, name):
         return False
-    return not state.resolved.profiled(voice, name)
+    return not state.figures.resolved.profiled(voice, name)
 
 
 def from_silence(state: State, run: TaskRun, since: Millis, now: Millis) -> bool:

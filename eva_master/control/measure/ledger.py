@@ -107,7 +107,7 @@ def _accrue(
     if elapsed <= 0 or account.closed:
         return _Accrual(account, ())
     amount = charge(instance, account.until_ms, until)
-    residents = state.jobs_on(instance.id)
+    residents = state.company.jobs_on(instance.id)
     idle = 0 if residents else amount
     alone = dict.fromkeys(residents, 0)
     busy = dict(alone)
@@ -159,7 +159,7 @@ def _charged(
         The parts, and the amounts in them for extra runs of tasks.
     """
     extra: dict[JobId, int] = {}
-    if len(jobs) < 2 and not state.has_extras(instance):
+    if len(jobs) < 2 and not state.company.has_extras(instance):
         return dict.fromkeys(jobs, amount), extra
     occupants = state.occupants(instance)
     prices = _prices(state, occupants)
@@ -228,6 +228,13 @@ def _add(state: State, increment: JobAccount) -> None:
     state.put_job_account(increment if account is None else account + increment)
 
 
+def _spend(state: State, increment: JobAccount, since: Millis, until: Millis) -> None:
+    """Count for its tenant what a job was charged for a stretch of time."""
+    job = state.jobs.get(increment.job)
+    if job is not None:
+        state.tally.tenants.spend(job.spec.tenant, increment.charged, since, until)
+
+
 def open_account(state: State, instance: Instance) -> None:
     """Begin to charge an instance that is up."""
     if instance.up_ms is None:
@@ -249,11 +256,11 @@ def book(state: State, instance: InstanceId, until: Millis) -> None:
     for increment in accrual.jobs:
         _add(state, increment)
         if increment.charged:
-            state.count_month(increment, account.until_ms, until)
+            _spend(state, increment, account.until_ms, until)
     for run, ppm in accrual.paces:
         state.company.add(run, accrual.elapsed_ms, ppm)
     for tenant, gpu_ms in gpu_time(state, state.instances[instance], accrual.elapsed_ms):
-        state.lending.tenants.add(tenant, TenantTotals(gpu_ms=gpu_ms))
+        state.tally.lending.tenants.add(tenant, TenantTotals(gpu_ms=gpu_ms))
 
 
 def gpu_time(state: Records, instance: Instance, elapsed_ms: int) -> Iterator[tuple[str, int]]:
@@ -268,7 +275,7 @@ def gpu_time(state: Records, instance: Instance, elapsed_ms: int) -> Iterator[tu
 
 def count_interruption(state: State, instance: InstanceId) -> None:
     """The cloud takes an instance back: every job that is on it was interrupted once more."""
-    for job in state.jobs_on(instance):
+    for job in state.company.jobs_on(instance):
         _add(state, JobAccount(job, interruptions=1))
 
 

@@ -76,7 +76,7 @@ def _taken(state: State) -> defaultdict[str, int]:
     for name in state.live:
         instance = state.instances[name]
         machine = instance.offering.type.name
-        runs = {run.id: run for run in (*state.occupants(name), *state.targeting(name))}
+        runs = {run.id: run for run in (*state.occupants(name), *state.places.targeting(name))}
         demand = state.demand(runs.values(), instance).memory_mib
         taken[machine] = max(taken[machine], demand)
     return taken
@@ -90,7 +90,7 @@ def _promised(state: State) -> Iterator[tuple[str, int]]:
             continue
         jobs = (state.jobs[job] for job in state.active)
         for job in (job for job in jobs if job.state is not JobState.ENDING):
-            for task in state.kinds(job.id):
+            for task in state.tasks.kinds(job.id):
                 need = task.demand_on(machine.family)
                 if need is not None and now < need.memory_mib <= listed:
                     yield machine.name, need.memory_mib

@@ -221,7 +221,7 @@ def of_spec(
         now: The time.
         finished: Tasks of it that count as finished, by kind.
     """
-    reservations = state.reservations_of(spec)
+    reservations = state.prices.of(spec)
     estimates = JobEstimates.of_spec(state, spec, now, finished)
     works: dict[RunId, RemainingWork | None] = {}
     measured: list[_Measured | None] = []
@@ -242,9 +242,9 @@ def expected(state: Records, job: Job) -> Estimate | None:
     Returns:
         The estimate; `None` if unknown.
     """
-    spec = job.spec if job.is_gang else job.spec.of_tasks(state.kinds(job.id))
+    spec = job.spec if job.is_gang else job.spec.of_tasks(state.tasks.kinds(job.id))
     estimates = JobEstimates.of_job(state, job)
-    reservations = state.reservations_of(spec) if spec.total_steps else ()
+    reservations = state.prices.of(spec) if spec.total_steps else ()
     estimates_of = []
     for group in groups(spec):
         tasks, rate = [spec.tasks[number] for number in group], 0
@@ -276,8 +276,8 @@ def usual_ms(state: Records, job: Job) -> int | None:
 
 def _of_kinds(state: Records, job: Job) -> PolicyEstimates:
     """Estimates for policies about an array with one task of each kind."""
-    different = job.spec.of_tasks(state.kinds(job.id))
-    return of_spec(state, different, job.submitted_ms, state.telling(job))
+    different = job.spec.of_tasks(state.tasks.kinds(job.id))
+    return of_spec(state, different, job.submitted_ms, state.finished_tasks.telling(job))
 
 
 def left_ms(state: Records, run: TaskRun, now: Millis, *, alone: bool = False) -> int | None:
@@ -365,7 +365,7 @@ def _raised(
     """Estimates raised by task runs that outlast them, by their earlier value."""
     ages: dict[Estimate, list[int]] = {}
     finished: dict[Estimate, int] = {}
-    by_kind = {} if job.is_gang else state.finished(job)
+    by_kind = {} if job.is_gang else state.finished_tasks.of(job)
     for run in telling:
         part = measured[id(run)]
         if run.state is not RunState.RUNNING or part is None or not part.left.estimated:
@@ -467,7 +467,7 @@ def run_times(state: PlanningRecords, job: Job, runs: Iterable[TaskRun]) -> dict
         stated = estimates.believed_ms(tasks)
         expected = estimates.of(tasks) if stated is None else estimates.stated(stated)
         placed = placed_with(state, run)
-        company = state.pace(run.id) or measured_company_ppm(state, run, placed)
+        company = state.company.ppm(run.id) or measured_company_ppm(state, run, placed)
         speed = family_speed(state, placed)
         pace = speed.numerator * company // speed.denominator
         ran = run.work_ms * company // MILLION
@@ -592,7 +592,7 @@ def _rate_ppm(
         Millionths of iterations per second; 0 if none is known.
     """
     rates = [
-        dict(state.standalone_rates(spec, task)).get(reserved.offering.type.family, 0)
+        dict(state.prices.rates(spec, task)).get(reserved.offering.type.family, 0)
         for task, reserved in zip(tasks, reservations, strict=True)
         if reserved.offering is not None
     ]

@@ -36,7 +36,7 @@ def elastic(state: Records, spec: JobSpec, limits: Limits, partition: Partition)
     instances = min(limits.instances, limits.instances_per_user, limits.instances_per_job)
     allowed = min(instances, _instances_of(state, spec, partition, instances))
     most = max(spec.elastic.least, min(len(spec.tasks), allowed))
-    reserved = state.reservations_of(spec)[0].offering
+    reserved = state.prices.of(spec)[0].offering
     family = None if reserved is None else base_family(reserved.type.family)
     together, apart = (_scaling(state, spec, family, apart=split_up) for split_up in (False, True))
     return Elastic(spec.elastic.least, most, together, apart)

@@ -78,7 +78,7 @@ class Stage:
             took = 0 if stage.log is None else exp_of_ppm(stage.log)
             return _ratio(took, stage.expected_ms)
         other = self.state.jobs.get(first)
-        own = None if other is None else _together(self.state.telling(other))
+        own = None if other is None else _together(self.state.finished_tasks.telling(other))
         if other is None or own is None:
             return _AS_IT_IS
         return _ratio(own.total_ms // own.tasks, expected_ms(self.state, other))
@@ -117,7 +117,7 @@ def seen_of(state: Records, dag: Dag, keys: Mapping[JobId, str]) -> dict[str, Se
         if (stage := ended.get(name)) is not None and stage.log is not None:
             observations[keys[name]] = Seen(stage.log)
     for name in dag.members:
-        own = _together(state.telling(state.jobs[name]))
+        own = _together(state.finished_tasks.telling(state.jobs[name]))
         if own is not None:
             freedom = own.tasks - 1 + _ASSUMED_TASKS
             within = (own.deviation + ASSUMED_WITHIN * _ASSUMED_TASKS) // freedom

@@ -80,7 +80,7 @@ class Meters:
     def restart(self, state: State, instance: InstanceId) -> None:
         """Restart the windows on an instance whose tasks have changed."""
         if self._open:
-            for name in state.occupant_ids(instance):
+            for name in state.places.occupant_ids(instance):
                 self._open.pop(name, None)
         if state.company.rated:
             for run in state.occupants(instance):
@@ -224,7 +224,7 @@ def company_ppm(state: Records, run: TaskRun, placed: Sequence[TaskRun]) -> int:
         run: The task run.
         placed: See `placed_with`.
     """
-    return _company_ppm(state, run, placed, state.expected_ppm)
+    return _company_ppm(state, run, placed, state.figures.expected_ppm)
 
 
 def shared_company_ppm(state: Records, run: TaskRun, placed: Sequence[TaskRun]) -> int | None:
@@ -258,7 +258,7 @@ def felt_company_ppm(state: Records, run: TaskRun, company: int) -> int:
 
 def measured_company_ppm(state: Records, run: TaskRun, placed: Sequence[TaskRun]) -> int:
     """Like `company_ppm`, by measurements alone: neighbours never seen together cost nothing."""
-    return _company_ppm(state, run, placed, state.observed_ppm)
+    return _company_ppm(state, run, placed, state.figures.observed_ppm)
 
 
 def _company_ppm(
@@ -288,7 +288,7 @@ def paces(state: Records, instance: InstanceId) -> Iterator[tuple[TaskRun, int, 
     Returns:
         One task run of each group, how many are in it, and its pace.
     """
-    groups = state.groups(instance)
+    groups = state.company.groups(instance)
     together = sum([count for _, count in groups]) > 1
     by_workload: dict[tuple[Voice, Workload], RelativeSpeeds] = {}
     for run, count in groups:
@@ -304,7 +304,7 @@ def paces(state: Records, instance: InstanceId) -> Iterator[tuple[TaskRun, int, 
         if pace_beside is None:
             entry = company(state, run)
             pace_beside = RelativeSpeeds(
-                state.expected_ppm(voice, entry), state.observed_ppm(voice, entry)
+                state.figures.expected_ppm(voice, entry), state.figures.observed_ppm(voice, entry)
             )
             by_workload[voice, workload] = pace_beside
         yield run, count, pace_beside
@@ -320,14 +320,14 @@ def _gang_pace(state: Records, run: TaskRun) -> RelativeSpeeds:
         return RelativeSpeeds(measured, measured)
     voice = voice_of(state.jobs[run.job].spec)
     return RelativeSpeeds(
-        min(state.expected_ppm(voice, entry) for entry in parts.keys),
-        min(state.observed_ppm(voice, entry) for entry in parts.keys),
+        min(state.figures.expected_ppm(voice, entry) for entry in parts.keys),
+        min(state.figures.observed_ppm(voice, entry) for entry in parts.keys),
     )
 
 
 def _parts(state: Records, run: TaskRun) -> GangParts:
     """Members of a task run's gang that have an instance."""
-    return state.gang_parts(run.job, partial(company, state))
+    return state.gangs.parts(run.job, partial(company, state))
 
 
 def own_family_speed(state: Records, run: TaskRun) -> Fraction:
@@ -387,8 +387,8 @@ def rate_so_far_ppm(state: Records, run: TaskRun, speed: Fraction, company: int 
 def accompanied(state: Records, run: TaskRun) -> bool:
     """Whether another task run runs on the instance that a task run is on."""
     assert run.instance is not None
-    running = sum(count for _, count in state.groups(run.instance))
-    return running > state.runs_on(run.id, run.instance)
+    running = sum(count for _, count in state.company.groups(run.instance))
+    return running > state.company.runs_on(run.id, run.instance)
 
 
 def any_accompanied(state: Records, run: TaskRun, placed: Sequence[TaskRun]) -> bool:
@@ -407,9 +407,9 @@ def company(state: Records, run: TaskRun) -> Key:
     assert run.instance is not None
     own, voice = plain(state.task(run).workload), voice_of(state.jobs[run.job].spec)
     running: list[Workload] = []
-    for other, count in state.groups(run.instance):
+    for other, count in state.company.groups(run.instance):
         workload, whose = state.task(other).workload, voice_of(state.jobs[other.job].spec)
         running += [plain(workload) if whose == voice else marked(workload, whose)] * count
-    if state.runs_on(run.id, run.instance):
+    if state.company.runs_on(run.id, run.instance):
         running.remove(own)
     return key(own, running)

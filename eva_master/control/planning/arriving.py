@@ -78,7 +78,7 @@ def _seen(context: Context, job: Job) -> None:
     context.state.count(arrivals=1)
     home = context.settings.partitions.home(job.partition)
     if not home.default:
-        context.state.partition_tally.arrived(home.name)
+        context.state.tally.partitions.arrived(home.name)
 
 
 def _left(context: Context, job: Job) -> None:
@@ -86,7 +86,7 @@ def _left(context: Context, job: Job) -> None:
     context.state.count(completions=1)
     home = context.settings.partitions.home(job.partition)
     if not home.default:
-        context.state.partition_tally.left(home.name)
+        context.state.tally.partitions.left(home.name)
 
 
 def _standing(context: Context, job: Job) -> Standing:

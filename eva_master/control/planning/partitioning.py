@@ -77,7 +77,7 @@ def _misfit(spec: JobSpec, partition: Partition, catalog: Catalog) -> Unplaceabl
 
 
 def _excess(context: Context, spec: JobSpec, partition: Partition) -> LimitExceeded | None:
-    sums, limits = context.state.partition_tally.of(partition.name), partition.limits
+    sums, limits = context.state.tally.partitions.of(partition.name), partition.limits
     for what, count, most in (
         ("jobs", sums.jobs + 1, limits.jobs),
         ("tasks", sums.tasks + spec.size, limits.tasks),
@@ -166,7 +166,7 @@ def follow_settings(context: Context) -> None:
         if part.name != instance.partition:
             ledger.book(state, instance.id, context.now)
             context.put_instance(replace(instance, partition=part.name))
-            for run in state.targeting(instance.id):
+            for run in state.places.targeting(instance.id):
                 if partitions.home(state.jobs[run.job].partition) is not part:
                     _unplace(context, run, f"{instance.id} is in partition {part.name} now")
 

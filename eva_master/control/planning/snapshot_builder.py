@@ -125,7 +125,7 @@ def _outdate_estimates(state: PlanningRecords) -> None:
 def _brought_up_to_date(state: PlanningRecords, now: Millis, settings: Settings) -> None:
     """Renew the views that may be outdated."""
     view_cache = state.view_cache
-    view_cache.follow_labels(state.resolve())
+    view_cache.follow_labels(state.figures.resolve())
     _follow_the_rest(state, now, settings)
     of_dags = dags.DagViews(state)
     for name in view_cache.outdated_jobs():
@@ -152,7 +152,7 @@ def _make_anew(
     if job.is_gang:
         seen = list(crew(state, name))
     else:
-        seen = [state.runs[run] for run in state.shown(name)]
+        seen = [state.runs[run] for run in state.tasks.shown(name)]
     estimates = remaining.of_job(state, job, seen, view_cache.told_estimates(name))
     runs = _views(state, job, seen, estimates)
     # A job without runs here only finishes on instances that are drained.
@@ -369,23 +369,25 @@ def _job_view(
         priority=spec.priority if handed is None else handed.priority,
         partition=job.partition,
         delays=delays.of_job(
-            state.learned, spec, state.kinds(job.id), settings.assumed_delays, of_others=True
+            state.learned, spec, state.tasks.kinds(job.id), settings.assumed_delays, of_others=True
         ),
         progress=Progress(
             estimate=told.estimate,
             steps_left=attained.steps_left(job, seen),
             attained=attained.gpu_time(state, job, seen),
             lease_ms=attained.lease_ms(job, seen),
-            succeeded=state.succeeded(job.id),
-            failed=0 if job.is_gang else state.failed(job.id),
-            succeeded_ms=sum(finished.total_ms for finished in state.finished(job).values()),
-            pilots_left=state.pilots_left(job.id),
+            succeeded=state.tasks.succeeded(job.id),
+            failed=0 if job.is_gang else state.tasks.failed(job.id),
+            succeeded_ms=sum(
+                finished.total_ms for finished in state.finished_tasks.of(job).values()
+            ),
+            pilots_left=state.finished_tasks.pilots_left(job.id),
             dag=dag,
         ),
         array=_array_view(state, job),
         sharing=Sharing(
             sizes.elastic(state, spec, settings.limits, settings.partitions.home(job.partition)),
-            state.replicas_left(job.id),
+            state.tasks.replicas_left(job.id),
             views.forks_left(state, job, seen),
         ),
         urgency=_WAITS_FOR_SPOT if _waits_for_spot(job, seen) else NO_URGENCY,
@@ -399,9 +401,9 @@ def _job_view(
 
 
 def _array_view(state: PlanningRecords, job: Job) -> ArrayView:
-    spec, kinds = job.spec, () if job.is_gang else state.by_kind(job.id)
+    spec, kinds = job.spec, () if job.is_gang else state.tasks.by_kind(job.id)
     several = len(kinds) > 1 or spec.size < len(spec.tasks)
-    return ArrayView(spec.size, state.unseen(job.id), kinds if several else ())
+    return ArrayView(spec.size, state.tasks.unseen(job.id), kinds if several else ())
 
 
 def _waits_for_spot(job: Job, seen: list[TaskRun]) -> bool:

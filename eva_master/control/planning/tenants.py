@@ -71,7 +71,7 @@ def within_quota(state: Records, tenancy: Tenancy, partition: str, job: Job) -> 
     tenant = job.spec.tenant
     if tenant not in tenancy.quotas or partition in tenancy.lending:
         return True
-    needs = [gpu_needs(task) for task in state.kinds(job.id)]
+    needs = [gpu_needs(task) for task in state.tasks.kinds(job.id)]
     if not any(needs):
         return True
     own_share = share(state, tenancy, tenant)

@@ -18,7 +18,7 @@ def parts_of(records: Records, members: Iterable[TaskRun], key_of: KeyOf) -> Gan
             continue
         family, task = records.instances[run.instance].offering.type.family, records.task(run)
         alike.setdefault((id(task), family, run.batch_ppm), []).append(run)
-        runs = records.runs_on(run.id, run.instance)
+        runs = records.company.runs_on(run.id, run.instance)
         kinds.setdefault((run.instance, task.workload, runs), run)
     keys = set(map(key_of, kinds.values()))
     accompanied = any(others for _, others in keys)

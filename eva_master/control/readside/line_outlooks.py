@@ -26,7 +26,7 @@ class LineRecords(Records, Protocol):
     """Records with the lines of each partition."""
 
     @property
-    def tasks(self) -> Mapping[JobId, TaskCounts]:
+    def counts(self) -> Mapping[JobId, TaskCounts]:
         """Counts of what all tasks of each job do."""
         ...
 
@@ -62,7 +62,7 @@ class LineOutlooks:
     def __init__(self, records: LineRecords, partition: Partition, now: Millis) -> None:
         self._records = records
         self._partition = partition
-        self._counts = records.tasks
+        self._counts = records.counts
         self._statement = records.stated[partition.name]
         self._held_back = records.recents.get(partition.name, Recent()).held_back
         self._now = now
@@ -159,9 +159,11 @@ class LineOutlooks:
 
     def _differ(self, job: Job, line: Line) -> bool:
         """Whether others in the line may need less, and have room where its tasks do not."""
-        demand = self._records.kinds(job.id)[0].demand
+        demand = self._records.tasks.kinds(job.id)[0].demand
         stand = filter(self._stands, line.jobs)
-        return any(kind.demand != demand for name in stand for kind in self._records.kinds(name))
+        return any(
+            kind.demand != demand for name in stand for kind in self._records.tasks.kinds(name)
+        )
 
     def _members(self, line: Line) -> Iterator[Instance]:
         """The instances on which the line claims room that are its pools' own, and ready."""
@@ -183,9 +185,9 @@ class LineOutlooks:
     def _slots(self, job: Job, line: Line, steady: list[Instance]) -> Iterator[BoundMember | None]:
         """Slots and remaining tasks of each instance with slots; `None` without estimates."""
         records = self._records
-        own = [dict(kind.demand) for kind in records.kinds(job.id)]
+        own = [dict(kind.demand) for kind in records.tasks.kinds(job.id)]
         stand = filter(self._stands, line.jobs)
-        others = {kind.demand for name in stand for kind in records.kinds(name)}
+        others = {kind.demand for name in stand for kind in records.tasks.kinds(name)}
         for instance in steady:
             kind, runs = instance.offering.type, records.occupants(instance.id)
             demands = dict.fromkeys((*others, *(records.task(run).demand for run in runs)))

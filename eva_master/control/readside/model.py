@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from eva_master.control.features.deadlines.queueing import behind_others
@@ -20,9 +19,16 @@ from eva_master.control.measure import (
 from eva_master.control.measure.estimates import Contradicted
 from eva_master.control.planning import partitioning, tenants
 from eva_master.control.readside import shown_tasks
-from eva_master.control.readside.gang_parts import parts_of
 from eva_master.control.readside.learned import learned_tables, learned_times, watched_pools
 from eva_master.control.readside.line_outlooks import LineOutlooks
+from eva_master.control.readside.parts import (
+    ReadersCompany,
+    ReadersDags,
+    ReadersFigures,
+    ReadersFinished,
+    ReadersGangs,
+    ReadersTasks,
+)
 from eva_master.control.readside.persistent_map import PersistentMap
 from eva_master.control.readside.shared_limits import shared_limits
 from eva_master.control.readside.unforked import why_unforked
@@ -31,18 +37,14 @@ from eva_master.control.settings import Settings
 from eva_master.control.standing.membership import Statement
 from eva_master.control.state.counters import Counters
 from eva_master.control.state.derived.dags import Dag
-from eva_master.control.state.derived.gang_places import GangParts, KeyOf
+from eva_master.control.state.derived.gang_places import GangParts
 from eva_master.control.state.derived.task_counts import TaskCounts
-from eva_master.control.state.finished import Kind
-from eva_master.control.state.job_tasks import JobTasks
 from eva_master.control.state.parts.lending import Agreement
-from eva_master.control.state.records import placed, total_demand
+from eva_master.control.state.records import total_demand
 from eva_master.control.state.runs import Runs
 from eva_master.control.supply.spot import expected_price
-from eva_master.learning.colocation import Key, lookup
 from eva_master.learning.knowledge import Knowledge
 from eva_master.learning.market.spot_market import SpotMarket
-from eva_master.learning.run_times.posterior import Finished
 from eva_master.learning.voices.lessons import Lessons
 from eva_master.learning.voices.names import Voice, voice_of
 from eva_master.learning.voices.resolution import Resolved
@@ -61,7 +63,7 @@ from eva_master.model.events import CloudTrouble
 from eva_master.model.fleet.keeping import KeepReason
 from eva_master.model.fleet.partitions import Partitions
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Exact, InstanceId, JobId, Millis, RunId
-from eva_master.model.job import JobSpec, Stragglers, TaskSpec, different
+from eva_master.model.job import JobSpec, TaskSpec, different
 from eva_master.model.planning.estimate import Estimates, Evidence
 from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.quotas import TenantLimits
@@ -69,7 +71,7 @@ from eva_master.model.planning.reasons import Handed
 from eva_master.model.planning.snapshot import StandaloneRates
 from eva_master.model.planning.standing import LinePlace
 from eva_master.model.planning.tenancy import LoanTerms
-from eva_master.model.records import Instance, Job, TaskRun, untouched
+from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.model.resources import Resources
 from eva_master.model.states import LIVE, TERMINAL_JOB, RunState
 from eva_master.packing.shared_limits.queue import SharedQueue
@@ -168,7 +170,7 @@ class ClusterModel:
     touched: PersistentMap[RunId, TaskRun]
     """Task runs to which something has happened."""
     index: shown_tasks.Index
-    tasks: PersistentMap[JobId, TaskCounts]
+    counts: PersistentMap[JobId, TaskCounts]
     """Task counts of each job."""
     instances: PersistentMap[InstanceId, Instance]
     active: PersistentMap[JobId, Job]
@@ -198,7 +200,7 @@ class ClusterModel:
     queued: Mapping[JobId, tuple[LinePlace, ...]]
     stated: Mapping[str, Statement]
     """Pools and lines by partition, see `Membership`."""
-    dags: PersistentMap[JobId, Dag]
+    dag_by_job: PersistentMap[JobId, Dag]
     """DAGs of the jobs that are stages of one and have not ended."""
     handed: PersistentMap[JobId, Handed]
     """See `PlanningRecords.handed`."""
@@ -218,7 +220,37 @@ class ClusterModel:
     @property
     def runs(self) -> Runs:
         """See `ReadModel.runs`."""
-        return Runs(self.jobs, self.touched, self.tasks)
+        return Runs(self.jobs, self.touched, self.counts)
+
+    @property
+    def company(self) -> ReadersCompany:
+        """See `Records.company`."""
+        return ReadersCompany(self)
+
+    @property
+    def tasks(self) -> ReadersTasks:
+        """See `Records.tasks`."""
+        return ReadersTasks(self, self.counts)
+
+    @property
+    def finished_tasks(self) -> ReadersFinished:
+        """See `Records.finished_tasks`."""
+        return ReadersFinished(self.counts)
+
+    @property
+    def figures(self) -> ReadersFigures:
+        """See `Records.figures`."""
+        return ReadersFigures(self.learned, self.resolved)
+
+    @property
+    def gangs(self) -> ReadersGangs:
+        """See `Records.gangs`."""
+        return ReadersGangs(self, self._parts)
+
+    @property
+    def dags(self) -> ReadersDags:
+        """See `Records.dags`."""
+        return ReadersDags(self.dag_by_job)
 
     @property
     def rounds(self) -> int:
@@ -235,29 +267,9 @@ class ClusterModel:
         """The source of run-time estimates."""
         return self.settings.estimates
 
-    def telling(self, job: Job) -> Mapping[Kind, Finished]:
-        """The finished tasks of an array on which estimates rest, by kind."""
-        counts = self.tasks.get(job.id)
-        return {} if counts is None else counts.telling
-
-    def dag(self, job: Job) -> Dag | None:
-        """The DAG of a job; `None` if it is no stage of one, or has ended."""
-        dag: Dag | None = self.dags.get(job.id)
-        return dag
-
-    def finished(self, job: Job) -> Mapping[Kind, Finished]:
-        """The finished tasks of an array that has not ended, by kind."""
-        counts = self.tasks.get(job.id)
-        return {} if counts is None else counts.finished
-
-    def pilots_left(self, job: JobId) -> int | None:
-        """The number of pilots of a job that have not succeeded; `None` without pilots."""
-        counts = self.tasks.get(job)
-        return None if counts is None else counts.pilots_left
-
     def placeable(self, job: JobId) -> int:
         """How many tasks of a job may be given a place now."""
-        return self._tasks(job).placeable(self.jobs[job])
+        return self.tasks.of(job).placeable(self.jobs[job])
 
     def find(self, owner: str, reference: str) -> Job | None:
         """See `ReadModel.find`."""
@@ -291,49 +303,6 @@ class ClusterModel:
         """The task runs of a job that have an instance or a target."""
         return shown_tasks.in_hand(job, self.runs, self.index)
 
-    def shown(self, job: JobId) -> list[RunId]:
-        """The tasks of an array that a plan is about, by index."""
-        return self._tasks(job).shown(self.jobs[job])
-
-    def replicas_left(self, job: JobId) -> int | None:
-        """How many more tasks of an array may be given an extra run now."""
-        record = self.jobs[job]
-        rests = record.is_gang or record.spec.array.stragglers is Stragglers.KEEP
-        return None if rests else self._tasks(job).replicas_left(record)
-
-    def unseen(self, job: JobId) -> int:
-        """How many tasks of an array wait and might be placed beside those that are shown."""
-        record = self.jobs[job]
-        return 0 if record.is_gang else self._tasks(job).unseen(record)
-
-    def succeeded(self, job: JobId) -> int:
-        """How many tasks of a job have succeeded."""
-        return self._tasks(job).counts[RunState.SUCCEEDED]
-
-    def failed(self, job: JobId) -> int:
-        """How many tasks of a job have failed for good."""
-        return self._tasks(job).failed
-
-    def _tasks(self, job: JobId) -> JobTasks:
-        record = self.jobs[job]
-        tasks = JobTasks(record)
-        for run in self.members(job):
-            if run.id in self.touched:
-                tasks.follow(None if run.extra else untouched(record, run.index), run)
-        return tasks
-
-    def gpu_ms(self, job: JobId) -> int:
-        """The time for which tasks had GPUs, those that run now not counted since they began."""
-        return sum(run.gpu_ms for run in self.members(job))
-
-    def kinds(self, job: JobId) -> tuple[TaskSpec, ...]:
-        """Tasks of a job that differ, all its workloads and demands among them."""
-        return self.tasks[job].kinds.tasks
-
-    def by_kind(self, job: JobId) -> tuple[Sequence[int], ...]:
-        """The indices of a job's tasks of each kind."""
-        return self.tasks[job].kinds.groups
-
     def task(self, run: TaskRun) -> TaskSpec:
         """The task that a task run carries out."""
         return self.jobs[run.job].spec.tasks[run.index]
@@ -341,43 +310,6 @@ class ClusterModel:
     def occupants(self, instance: InstanceId) -> tuple[TaskRun, ...]:
         """See `ReadModel.occupants`."""
         return tuple(map(self.touched.__getitem__, self.residents.get(instance, ())))
-
-    def groups(self, instance: InstanceId) -> list[tuple[TaskRun, int]]:
-        """One task run of each kind and rate on an instance, with the number of such runs."""
-        running = [run for run in self.occupants(instance) if run.state is RunState.RUNNING]
-        kinds = Counter(map(self._likeness, running))
-        first = {self._likeness(run): run for run in reversed(running)}
-        return [(first[kind], count) for kind, count in kinds.items()]
-
-    def _likeness(self, run: TaskRun) -> tuple[JobId, int, float, bool]:
-        """The properties that task runs of one group have in common, see `Company`."""
-        return run.job, id(self.task(run)), run.progress.rate, run.extra
-
-    def gang_parts(self, job: JobId, key_of: KeyOf) -> GangParts:
-        """Members of a gang that have an instance, in groups; see `GangPlaces.parts`."""
-        parts = self._parts.get(job)
-        if parts is None:
-            parts = self._parts[job] = parts_of(self, placed(self, job), key_of)
-        return parts
-
-    def runs_on(self, run: RunId, instance: InstanceId) -> bool:
-        """Whether a task run runs on an instance."""
-        record = self.touched.get(run)
-        if record is None or record.state is not RunState.RUNNING:
-            return False
-        return bool(record.instance == instance)
-
-    def jobs_on(self, instance: InstanceId) -> Collection[JobId]:
-        """The jobs of the task runs that take room on an instance, in the order of those."""
-        return dict.fromkeys(run.job for run in self.occupants(instance))
-
-    def has_extras(self, instance: InstanceId) -> bool:
-        """Whether an extra run of a task takes room on an instance."""
-        return any(run.extra for run in self.occupants(instance))
-
-    def pace(self, run: RunId) -> int | None:  # noqa: ARG002
-        """How fast a task run was in its company: of no use to readers, so unknown."""
-        return None
 
     def used(self, instance: InstanceId) -> Resources:
         """See `ReadModel.used`."""
@@ -400,7 +332,7 @@ class ClusterModel:
 
     def record(self, job: JobId, now: Millis, page: TaskPage = SHOWN) -> JobRecord:
         """See `ReadModel.record`."""
-        record, counts = self.jobs[job], self.tasks[job]
+        record, counts = self.jobs[job], self.counts[job]
         about = record, self.runs, self.index, counts
         whole = shown_tasks.suspended(*about)
         shown = tuple(shown_tasks.of_page(*about, page))
@@ -489,29 +421,9 @@ class ClusterModel:
         """See `ReadModel.normalised`."""
         return throughput.normalised(self, run)
 
-    def resolve(self) -> Resolved:
-        """See `PlanningRecords.resolve`: readers go by the last plan's."""
-        return self.resolved
-
-    def expected_ppm(self, voice: Voice, entry: Key) -> int:
-        """See `Records.expected_ppm`."""
-        return lookup(self.learned.of(voice).throughput, entry)
-
-    def observed_ppm(self, voice: Voice, entry: Key) -> int:
-        """See `Records.observed_ppm`."""
-        return lookup(self.learned.of(voice).throughput, entry, MILLION)
-
     def reservation(self, run: TaskRun) -> Reservation:
         """The reservation price of a task run's task, and the offering with that price."""
         return self.prices.of_job(self.jobs[run.job])[run.index]
-
-    def reservations_of(self, spec: JobSpec) -> tuple[Reservation, ...]:
-        """The reservation of each task of a job, submitted or not."""
-        return self.prices.of(spec)
-
-    def standalone_rates(self, job: JobSpec, task: TaskSpec) -> Rates:
-        """See `Records.standalone_rates`."""
-        return self.prices.rates(job, task)
 
     def outlooks(self, record: JobRecord, now: Millis) -> tuple[Outlook, Sequence[Outlook]]:
         """See `ReadModel.outlooks`."""
@@ -532,7 +444,7 @@ class ClusterModel:
 
     def dag_outlook(self, job: Job) -> DagOutlook | None:
         """See `ReadModel.dag_outlook`."""
-        return dags.outlook(self, job, lambda name: self.tasks[name].left)
+        return dags.outlook(self, job, lambda name: self.counts[name].left)
 
     def reservation_price(self, run: TaskRun) -> int:
         """See `ReadModel.reservation_price`."""
@@ -574,7 +486,7 @@ class ClusterModel:
         """See `ReadModel.unforked`."""
 
         def waits(other: Job) -> bool:
-            states = self.tasks[other.id].states
+            states = self.counts[other.id].states
             return states.get(RunState.WAITING, 0) > 0
 
         return why_unforked(self, self.partitions, self.jobs[job], waits, now)

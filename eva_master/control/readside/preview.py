@@ -96,7 +96,7 @@ class JobPreview:
             self._join(model, record)
         self.question: Snapshot | None = None
         self._asked: Question | None = None
-        rest = self._records.tasks[self.job].states.get(RunState.WAITING, 0) - len(self._joined)
+        rest = self._records.counts[self.job].states.get(RunState.WAITING, 0) - len(self._joined)
         if not record.waits and rest > 0:
             self._moment = self._present(model)
             self._asked = pipeline.ask(self._moment)
@@ -117,7 +117,7 @@ class JobPreview:
             self._settings,
             self._home,
             sums=self._records.totals.partitions,
-            prices=OnDemandPrices(sold, model.resolved.standalone),
+            prices=OnDemandPrices(sold, model.figures.resolved.standalone),
             now=self._now,
             recent=recent,
             whole=snapshot(self._records, self._now, self._settings),
@@ -323,7 +323,7 @@ class _Lines:
         first = min(lines, key=lambda line: (line.rank, line.jobs.index(job)))
         ahead = 0
         for other in first.jobs[: first.jobs.index(job)]:
-            counts = self._records.tasks.get(other)
+            counts = self._records.counts.get(other)
             ahead += 0 if counts is None else counts.states.get(RunState.WAITING, 0)
         ahead -= sum(not run.startswith(f"{job}/") for run in self._filled)
         names = ", ".join(dict.fromkeys(pool for line in lines for pool in line.pools))
@@ -361,7 +361,7 @@ def _with(model: ClusterModel, job: Job) -> _Scratch:
     values.update(
         jobs=model.jobs.updated(put, []),
         active=model.active.updated(put, []),
-        tasks=model.tasks.updated({job.id: JobTasks(job).counted({})}, []),
+        counts=model.counts.updated({job.id: JobTasks(job).counted({})}, []),
         counters=replace(counters, jobs=counters.jobs + 1, arrivals=counters.arrivals + 1),
         totals=replace(model.totals, partitions=_arrived(model, job)),
     )

@@ -72,16 +72,16 @@ class Publisher:
             parts["index"] = followed(before.index, changed.runs, before.touched, touched)
             parts["touched"] = _updated(before.touched, changed.runs, touched)
         if changed.jobs or changed.runs:
-            parts["tasks"] = self._tasks(changed)
+            parts["counts"] = self._tasks(changed)
         if changed.instances:
             parts.update(self._instances(changed))
-        if parts or state.lending.tenants.totals() is not before.totals.tenants:
+        if parts or state.tally.lending.tenants.totals() is not before.totals.tenants:
             parts["totals"] = state.totals
         self._model = replace(
             before,
             **_shared(state),
             at_ms=now,
-            agreements=state.lending.in_force(),
+            agreements=state.tally.lending.in_force(),
             prices=self._prices(),
             pool_reasons=state.membership.reasons,
             queued=state.membership.queued,
@@ -109,7 +109,7 @@ class Publisher:
             "jobs": _updated(before.jobs, names, state.jobs),
             "active": _updated(before.active, names, state.jobs, state.active.__contains__),
             "job_accounts": _updated(before.job_accounts, names, state.job_accounts),
-            "dags": _updated(before.dags, names, self._dags(names)),
+            "dag_by_job": _updated(before.dag_by_job, names, self._dags(names)),
             "handed": _updated(before.handed, names, state.handed),
             "names": before.names.updated(newest, [key for key in dropped if key not in newest]),
             "active_names": self._active_names(names),
@@ -125,7 +125,7 @@ class Publisher:
         return before.active_names.updated(put, drop)
 
     def _dags(self, names: Iterable[JobId]) -> dict[JobId, Dag]:
-        jobs, of = self._state.jobs, self._state.dag
+        jobs, of = self._state.jobs, self._state.dags.of
         dags = ((name, of(jobs[name])) for name in names if name in jobs)
         return {name: dag for name, dag in dags if dag is not None}
 
@@ -136,18 +136,18 @@ class Publisher:
         names.update((touched[run].job, None) for run in changed.runs if run in touched)
         counts = {
             name: state.tasks[name].counted(
-                state.telling(state.jobs[name]),
-                state.finished(state.jobs[name]),
-                state.pilots_left(name),
+                state.finished_tasks.telling(state.jobs[name]),
+                state.finished_tasks.of(state.jobs[name]),
+                state.finished_tasks.pilots_left(name),
             )
             for name in names
             if name in state.jobs
         }
-        return _updated(self._model.tasks, names, counts)
+        return _updated(self._model.counts, names, counts)
 
     def _instances(self, changed: Unpublished) -> dict[str, PersistentMap[Any, Any]]:
         state, before, names = self._state, self._model, changed.instances
-        residents = {name: tuple(state.occupant_ids(name)) for name in names}
+        residents = {name: tuple(state.places.occupant_ids(name)) for name in names}
         return {
             "instances": _updated(before.instances, names, state.instances),
             "live": _updated(before.live, names, state.instances, state.live.__contains__),
@@ -186,11 +186,11 @@ def _shared(state: State) -> dict[str, Any]:
         "counters": state.counters,
         "catalog": state.catalog,
         "learned": state.learned,
-        "resolved": state.resolved,
+        "resolved": state.figures.resolved,
         "market": state.market,
         "trouble": state.trouble,
         "wall": state.wall,
-        "memory": state.memory,
+        "memory": state.memories.get(""),
         "memories": dict(state.memories),
     }
 
@@ -202,7 +202,7 @@ def _empty(state: State, settings: Settings) -> ClusterModel:
         jobs=PersistentMap(job_order),
         touched=PersistentMap(run_order),
         index=empty_index(),
-        tasks=PersistentMap(job_order),
+        counts=PersistentMap(job_order),
         instances=PersistentMap(instance_order),
         active=PersistentMap(job_order),
         live=PersistentMap(instance_order),
@@ -219,7 +219,7 @@ def _empty(state: State, settings: Settings) -> ClusterModel:
         pool_reasons={},
         queued={},
         stated={},
-        dags=PersistentMap(job_order),
+        dag_by_job=PersistentMap(job_order),
         handed=PersistentMap(job_order),
         recents={},
         queue=None,

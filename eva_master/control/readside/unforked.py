@@ -102,7 +102,7 @@ def _obstacle(
         other = records.jobs[name]
         mine = partitions.home(other.partition) is partitions.home(job.partition)
         waits = mine and name != job.id and scope.plans_job(records, other) and waiting(other)
-        if waits and any(_fits(kind, instance, free) for kind in records.kinds(name)):
+        if waits and any(_fits(kind, instance, free) for kind in records.tasks.kinds(name)):
             return f"with room that {name} waits for"
     return ""
 

@@ -83,7 +83,7 @@ def _leave_room(context: Context, places: set[InstanceId]) -> None:
     """
     state, wanted = context.state, context.plan_wanted
     for place in sorted(places):
-        if not any(state.jobs[run.job].buys.kept for run in state.targeting(place)):
+        if not any(state.jobs[run.job].buys.kept for run in state.places.targeting(place)):
             continue
         for comer in context.must_turn_back(place):
             context.turn_back(comer, place)

@@ -140,7 +140,7 @@ class Cycle:
 
     def _over(self, job: JobId) -> int:
         """How many tasks of a job have ended for good."""
-        return self._state.succeeded(job) + self._state.failed(job)
+        return self._state.tasks.succeeded(job) + self._state.tasks.failed(job)
 
     def period_is_over(self) -> bool:
         """Whether the last round is so long ago that there has to be one; each sets an alarm."""
@@ -182,7 +182,7 @@ class Cycle:
     def _moment(self) -> Moment:
         """The partition as it is now."""
         context, state = self._context, self._state
-        sources = state.catalog, state.resolved.standalone
+        sources = state.catalog, state.figures.resolved.standalone
         if self._prices is None or any(map(is_not, self._prices[0], sources)):
             sold = tuple(filter(self.partition.sells, state.catalog))
             self._prices = sources, OnDemandPrices(sold, sources[1])
@@ -190,7 +190,7 @@ class Cycle:
             state,
             context.settings,
             self.partition,
-            sums=state.partition_tally.totals(),
+            sums=state.tally.partitions.totals(),
             prices=self._prices[1],
             now=context.now,
             recent=self.recent(),
@@ -225,7 +225,7 @@ class Cycle:
             self._rounds_left = turn.rounds
         self._rounds_left = max(0, self._rounds_left - 1)
         self._waiting_turns = turn.turns
-        self._state.set_memory(turn.turns.dump(), TURNS_MEMORY + self.partition.name)
+        self._state.memories.put(turn.turns.dump(), TURNS_MEMORY + self.partition.name)
 
     def _queue_memory(self) -> QueueMemory:
         """State that the rounds of all partitions leave to the queues at shared limits."""
@@ -307,7 +307,7 @@ class Cycle:
             taken.update(
                 instance.offering.id for instance in others if instance.offering.id in limited
             )
-        counters, sums = self._state.counters, self._state.partition_tally.totals()
+        counters, sums = self._state.counters, self._state.tally.partitions.totals()
         come, gone = counters.arrivals, counters.completions
         coming = events(come, gone, self.partition, self._partitions, sums)
         return views.common, ours, coming, taken, self._quota_use(), self._turns()
@@ -331,10 +331,10 @@ class Cycle:
     @property
     def _memory(self) -> PolicyMemory | None:
         state, name = self._state, self.partition.name
-        return state.memory if self.partition.default else state.memories.get(name)
+        return state.memories.get("" if self.partition.default else name)
 
     def _set_memory(self, memory: PolicyMemory | None) -> None:
-        self._state.set_memory(memory, "" if self.partition.default else self.partition.name)
+        self._state.memories.put(memory, "" if self.partition.default else self.partition.name)
 
     # -- the answer ------------------------------------------------------------------------------
 
@@ -399,7 +399,7 @@ class Cycle:
 
     def _pay(self, plan: Plan, question: Question) -> None:
         """Carry out the terms on which jobs use room of other tenants."""
-        lending, name = self._state.lending, self.partition.name
+        lending, name = self._state.tally.lending, self.partition.name
         ours = [terms for terms in lending.in_force() if self._has(terms)]
         quotas = self._context.settings.tenancy.quotas
         payments.adopt(self._state, plan, ours, quotas, self._context.now)
@@ -442,7 +442,7 @@ class Cycle:
         names = concerned(
             state,
             context.settings,
-            sums=state.partition_tally.totals(),
+            sums=state.tally.partitions.totals(),
             now=context.now,
             ignored={*availability.paused_jobs(context), *context.memory(RoundMemory).declined},
             refused=[*context.memory(SharedLimitsMemory).refusals],

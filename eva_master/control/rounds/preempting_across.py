@@ -48,5 +48,5 @@ def _vacating(context: Context) -> Iterator[InstanceId]:
     state = context.state
     for name in state.live:
         instance = state.instances[name]
-        if not (instance.owned or instance.stands or state.targeting(name)):
+        if not (instance.owned or instance.stands or state.places.targeting(name)):
             yield name

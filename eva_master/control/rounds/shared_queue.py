@@ -99,7 +99,7 @@ def current(context: Context) -> SharedQueue | None:
             state,
             settings,
             snapshot(state, context.now, settings),
-            sums=state.partition_tally.totals(),
+            sums=state.tally.partitions.totals(),
             now=context.now,
             memory=remembered,
         )
@@ -117,7 +117,7 @@ def _follow_arrays(context: Context) -> None:
         job = state.jobs[name]
         if job.is_gang or job.spec.array.concurrency is None:
             continue
-        over = state.succeeded(name) + state.failed(name)
+        over = state.tasks.succeeded(name) + state.tasks.failed(name)
         if name not in memory.over:
             runs = (state.runs[run] for run in state.tasks[name].touched)
             ended = (run for run in runs if run.state in TERMINAL_RUN)

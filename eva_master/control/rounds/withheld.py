@@ -82,7 +82,7 @@ def withheld(
     stays = {instance.id: instance for instance in _staying(context, partition)}
     ours = [instance for instance in stays.values() if instance.partition == partition.name]
     allowed = replace(
-        allowance(context.state, context.state.partition_tally.totals(), partition, context.now),
+        allowance(context.state, context.state.tally.partitions.totals(), partition, context.now),
         instances=len(ours),
         per_hour=counted_per_hour(ours),
     )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from eva_master.control.state.derived.priorities import Priorities
 from eva_master.model.ids import JobId
+from eva_master.model.planning.reasons import Handed
 from eva_master.model.records import Ended, Job, Outcome
 from eva_master.model.states import TERMINAL_JOB, JobState
 
@@ -19,9 +20,10 @@ class Dependencies:
 
     Args:
         changed: Called with each job whose priority changes through the jobs that wait for it.
+        handed: The priorities that jobs have from others, above their own; kept up to date.
     """
 
-    def __init__(self, changed: Callable[[JobId], None]) -> None:
+    def __init__(self, changed: Callable[[JobId], None], handed: dict[JobId, Handed]) -> None:
         self._left: dict[JobId, dict[JobId, None]] = {}
         """The jobs that have not ended, of those each waiting job waits for."""
         self._followers: dict[JobId, dict[JobId, None]] = {}
@@ -33,8 +35,8 @@ class Dependencies:
         self._decided: dict[JobId, None] = {}
         self._told_of_change = changed
         self._priorities_changed = False
-        self._priorities = Priorities(self.left, self._priority_changed)
-        self.handed = self._priorities.handed
+        self._priorities = Priorities(self.left, self._priority_changed, handed)
+        self.handed = handed
 
     def __contains__(self, job: JobId) -> bool:
         return job in self._left

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import merge
 
 from eva_master.control.state.derived.kinds import Kinds
@@ -254,7 +254,16 @@ class JobTasks:
 
 
 class TasksOfJobs(dict[JobId, JobTasks]):
-    """The tasks of each job, and how many of them have ended."""
+    """The tasks of each job, and how many of them have ended.
+
+    Args:
+        jobs: The records of jobs.
+        first: Returns the indices of an array's tasks that a plan is about before all others.
+    """
+
+    def __init__(self, jobs: Mapping[JobId, Job], first: Callable[[JobId], Sequence[int]]) -> None:
+        super().__init__()
+        self._jobs, self._first = jobs, first
 
     def succeeded(self, job: JobId) -> int:
         """How many tasks of a job have succeeded."""
@@ -263,6 +272,30 @@ class TasksOfJobs(dict[JobId, JobTasks]):
     def failed(self, job: JobId) -> int:
         """How many tasks of a job have failed for good, see `JobTasks.failed`."""
         return self[job].failed
+
+    def gpu_ms(self, job: JobId) -> int:
+        """The time for which tasks had GPUs, see `JobTasks.gpu_ms`."""
+        return self[job].gpu_ms
+
+    def shown(self, job: JobId) -> list[RunId]:
+        """The tasks of an array that a plan is about, see `JobTasks.shown`."""
+        return self[job].shown(self._jobs[job], self._first(job))
+
+    def replicas_left(self, job: JobId) -> int | None:
+        """How many more of its tasks may be given an extra run, see `JobTasks.replicas_left`."""
+        return self[job].replicas_left(self._jobs[job])
+
+    def unseen(self, job: JobId) -> int:
+        """How many tasks of an array wait that plans are not shown, see `JobTasks.unseen`."""
+        return self[job].unseen(self._jobs[job])
+
+    def kinds(self, job: JobId) -> tuple[TaskSpec, ...]:
+        """The first of a job's tasks of each kind, see `JobTasks.kinds`."""
+        return self[job].kinds
+
+    def by_kind(self, job: JobId) -> tuple[Sequence[int], ...]:
+        """The indices of a job's tasks of each kind, see `Kinds.groups`."""
+        return self[job].by_kind.groups
 
 
 class DoubledTasks:

@@ -32,6 +32,134 @@ from eva_master.model.resources import NOTHING, Resources
 from eva_master.packing.valuation.job_valuation import Rates, Reservation
 
 
+class CompanyRecords(Protocol):
+    """The task runs on each instance, by what they have in common."""
+
+    def groups(self, instance: InstanceId) -> list[tuple[TaskRun, int]]:
+        """One of the task runs that run on an instance of each kind and rate, and how many."""
+        ...
+
+    def runs_on(self, run: RunId, instance: InstanceId) -> bool:
+        """Whether a task run runs on an instance."""
+        ...
+
+    def jobs_on(self, instance: InstanceId) -> Collection[JobId]:
+        """The jobs of the task runs that take room on an instance, in the order of those."""
+        ...
+
+    def has_extras(self, instance: InstanceId) -> bool:
+        """Whether an extra run of a task takes room on an instance."""
+        ...
+
+    def ppm(self, run: RunId) -> int | None:
+        """How fast a task run was in its company on average, in millionths; `None` if unknown."""
+        ...
+
+
+class TaskRecords(Protocol):
+    """Counts and kinds of the tasks of each job."""
+
+    def succeeded(self, job: JobId) -> int:
+        """How many tasks of a job have succeeded."""
+        ...
+
+    def failed(self, job: JobId) -> int:
+        """How many tasks of a job have failed for good."""
+        ...
+
+    def kinds(self, job: JobId) -> tuple[TaskSpec, ...]:
+        """Tasks of a job that differ, all its workloads and demands among them."""
+        ...
+
+    def by_kind(self, job: JobId) -> tuple[Sequence[int], ...]:
+        """The indices of a job's tasks of each kind."""
+        ...
+
+    def gpu_ms(self, job: JobId) -> int:
+        """The time for which tasks had GPUs, those that run now not counted since they began."""
+        ...
+
+    def shown(self, job: JobId) -> list[RunId]:
+        """The tasks of an array that a plan is about, by index."""
+        ...
+
+    def replicas_left(self, job: JobId) -> int | None:
+        """How many more tasks of an array may be given an extra run now."""
+        ...
+
+    def unseen(self, job: JobId) -> int:
+        """How many tasks of an array wait and might be placed beside those that are shown."""
+        ...
+
+
+class FinishedRecords(Protocol):
+    """The finished tasks of arrays, on which estimates rest."""
+
+    def telling(self, job: Job) -> Mapping[Kind, Finished]:
+        """The finished tasks on which estimates rest, by kind: see `FinishedTasks.telling`."""
+        ...
+
+    def of(self, job: Job) -> Mapping[Kind, Finished]:
+        """The finished tasks of an array that has not ended, by kind."""
+        ...
+
+    def pilots_left(self, job: JobId) -> int | None:
+        """How many pilots of a job have not ended; `None` if it has none."""
+        ...
+
+
+class FigureRecords(Protocol):
+    """Learned figures, looked up by voice."""
+
+    @property
+    def resolved(self) -> Resolved:
+        """Figures by which the last plan was made, for the tasks of all voices."""
+        ...
+
+    def resolve(self) -> Resolved:
+        """Figures by which plans are made from now on, see `resolved`."""
+        ...
+
+    def expected_ppm(self, voice: Voice, entry: Key) -> int:
+        """How fast a task is expected to run beside others by what its own voice has learned.
+
+        See `learning.colocation.lookup`.
+        """
+        ...
+
+    def observed_ppm(self, voice: Voice, entry: Key) -> int:
+        """Like `expected_ppm`, but pairs never seen together do not slow each other down."""
+        ...
+
+
+class PriceRecords(Protocol):
+    """Reservation prices of jobs, and the rates behind them."""
+
+    def of(self, spec: JobSpec) -> tuple[Reservation, ...]:
+        """The reservation of each task of a job, submitted or not."""
+        ...
+
+    def rates(self, job: JobSpec, task: TaskSpec) -> Rates:
+        """Standalone rates of a task of a job by its own voice, see `JobValuation.rates`."""
+        ...
+
+
+class GangRecords(Protocol):
+    """Where the members of gangs are."""
+
+    def parts(self, job: JobId, key_of: KeyOf) -> GangParts:
+        """Members of a gang that have an instance, in groups; see `GangPlaces.parts`."""
+        ...
+
+
+class DagRecords(Protocol):
+    """The DAGs of jobs that have not ended."""
+
+    def of(self, job: Job) -> Dag | None:
+        """The DAG of a job; `None` if it is no stage of one, or has ended."""
+        ...
+
+
 class Records(Protocol):
     """The records and what was learned, for functions that change nothing.
 
@@ -100,25 +228,43 @@ class Records(Protocol):
         ...
 
     @property
-    def resolved(self) -> Resolved:
-        """Figures by which the last plan was made, for the tasks of all voices."""
+    def company(self) -> CompanyRecords:
+        """The task runs on each instance, by what they have in common."""
+        ...
+
+    @property
+    def tasks(self) -> TaskRecords:
+        """Counts and kinds of the tasks of each job."""
+        ...
+
+    @property
+    def finished_tasks(self) -> FinishedRecords:
+        """The finished tasks of arrays."""
+        ...
+
+    @property
+    def figures(self) -> FigureRecords:
+        """Learned figures, looked up by voice."""
+        ...
+
+    @property
+    def prices(self) -> PriceRecords:
+        """Reservation prices of jobs, and the rates behind them."""
+        ...
+
+    @property
+    def gangs(self) -> GangRecords:
+        """Where the members of gangs are."""
+        ...
+
+    @property
+    def dags(self) -> DagRecords:
+        """The DAGs of jobs that have not ended."""
         ...
 
     @property
     def estimates(self) -> Estimates:
         """The source of run-time estimates."""
-        ...
-
-    def telling(self, job: Job) -> Mapping[Kind, Finished]:
-        """The finished tasks on which estimates rest, by kind: see `FinishedTasks.telling`."""
-        ...
-
-    def dag(self, job: Job) -> Dag | None:
-        """The DAG of a job; `None` if it is no stage of one, or has ended."""
-        ...
-
-    def finished(self, job: Job) -> Mapping[Kind, Finished]:
-        """The finished tasks of an array that has not ended, by kind."""
         ...
 
     def members(self, job: JobId) -> Iterator[TaskRun]:
@@ -129,10 +275,6 @@ class Records(Protocol):
         """The task runs of a job that have an instance or a target."""
         ...
 
-    def kinds(self, job: JobId) -> tuple[TaskSpec, ...]:
-        """Tasks of a job that differ, all its workloads and demands among them."""
-        ...
-
     def task(self, run: TaskRun) -> TaskSpec:
         """The task that a task run carries out."""
         ...
@@ -141,59 +283,12 @@ class Records(Protocol):
         """The task runs that take room on an instance."""
         ...
 
-    def groups(self, instance: InstanceId) -> list[tuple[TaskRun, int]]:
-        """One of the task runs that run on an instance of each kind and rate, and how many."""
-        ...
-
-    def runs_on(self, run: RunId, instance: InstanceId) -> bool:
-        """Whether a task run runs on an instance."""
-        ...
-
-    def gang_parts(self, job: JobId, key_of: KeyOf) -> GangParts:
-        """Members of a gang that have an instance, in groups; see `GangPlaces.parts`."""
-        ...
-
     def can_place(self, instance: InstanceId) -> bool:
         """Whether tasks may be given to the instance, now or when it is ready."""
         ...
 
-    def jobs_on(self, instance: InstanceId) -> Collection[JobId]:
-        """The jobs of the task runs that take room on an instance, in the order of those."""
-        ...
-
-    def has_extras(self, instance: InstanceId) -> bool:
-        """Whether an extra run of a task takes room on an instance."""
-        ...
-
     def reservation(self, run: TaskRun) -> Reservation:
         """The reservation price of a task run's task, and the offering with that price."""
-        ...
-
-    def reservations_of(self, spec: JobSpec) -> tuple[Reservation, ...]:
-        """The reservation of each task of a job, submitted or not."""
-        ...
-
-    def standalone_rates(self, job: JobSpec, task: TaskSpec) -> Rates:
-        """Standalone rates of a task of a job by its own voice, see `JobValuation.rates`."""
-        ...
-
-    def expected_ppm(self, voice: Voice, entry: Key) -> int:
-        """How fast a task is expected to run beside others by what its own voice has learned.
-
-        See `learning.colocation.lookup`.
-        """
-        ...
-
-    def observed_ppm(self, voice: Voice, entry: Key) -> int:
-        """Like `expected_ppm`, but pairs never seen together do not slow each other down."""
-        ...
-
-    def succeeded(self, job: JobId) -> int:
-        """How many tasks of a job have succeeded."""
-        ...
-
-    def failed(self, job: JobId) -> int:
-        """How many tasks of a job have failed for good."""
         ...
 
 
@@ -203,10 +298,6 @@ class PlanningRecords(Records, Protocol):
     @property
     def view_cache(self) -> ViewCache:
         """The parts of snapshots, with notes of those that may be out of date."""
-        ...
-
-    def resolve(self) -> Resolved:
-        """Figures by which plans are made from now on, see `resolved`."""
         ...
 
     @property
@@ -227,34 +318,6 @@ class PlanningRecords(Records, Protocol):
     @property
     def counters(self) -> Counters:
         """Counters of the cluster, which only grow."""
-        ...
-
-    def gpu_ms(self, job: JobId) -> int:
-        """The time for which tasks had GPUs, those that run now not counted since they began."""
-        ...
-
-    def pace(self, run: RunId) -> int | None:
-        """How fast a task run was in its company on average, in millionths; `None` if unknown."""
-        ...
-
-    def shown(self, job: JobId) -> list[RunId]:
-        """The tasks of an array that a plan is about, by index."""
-        ...
-
-    def replicas_left(self, job: JobId) -> int | None:
-        """How many more tasks of an array may be given an extra run now."""
-        ...
-
-    def unseen(self, job: JobId) -> int:
-        """How many tasks of an array wait and might be placed beside those that are shown."""
-        ...
-
-    def by_kind(self, job: JobId) -> tuple[Sequence[int], ...]:
-        """The indices of a job's tasks of each kind."""
-        ...
-
-    def pilots_left(self, job: JobId) -> int | None:
-        """How many pilots of a job have not ended; `None` if it has none."""
         ...
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Protocol, TypeVar, overload
 
-from eva_master.model.ids import InstanceId, JobId, RunId, run_id
+from eva_master.model.ids import JobId, RunId, run_id
 from eva_master.model.job import TaskSpec
 from eva_master.model.records import Job, TaskRun, untouched
 from eva_master.model.states import RunState
@@ -140,23 +139,3 @@ class Runs(Mapping[RunId, TaskRun]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
-
-
-def coming_to(run: TaskRun) -> InstanceId | None:
-    """Where a task run will be, and is not yet."""
-    return run.target if run.target != run.instance else None
-
-
-def reindex(
-    index: defaultdict[InstanceId, dict[RunId, None]],
-    run: RunId,
-    old: InstanceId | None,
-    new: InstanceId | None,
-) -> None:
-    """Have an index of task runs by instance follow one that is at another instance, or at none."""
-    if old is not None:
-        index[old].pop(run, None)
-        if not index[old]:
-            del index[old]
-    if new is not None:
-        index[new][run] = None

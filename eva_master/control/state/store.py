@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
 
@@ -22,10 +21,12 @@ from eva_master.control.state.derived.worth import Valuations
 from eva_master.control.state.finished import FinishedTasks
 from eva_master.control.state.job_tasks import JobTasks, TasksOfJobs
 from eva_master.control.state.parts.over import Over
-from eva_master.control.state.parts.policy_memories import document_name, document_of, memories_of
+from eva_master.control.state.parts.policy_memories import PolicyMemories, memories_of
+from eva_master.control.state.parts.sessions import Sessions
+from eva_master.control.state.places import Places
 from eva_master.control.state.records import total_demand
 from eva_master.control.state.restoring import knowledge, launch, submission
-from eva_master.control.state.runs import Runs, coming_to, reindex
+from eva_master.control.state.runs import Runs
 from eva_master.control.state.suspended import Suspended
 from eva_master.control.state.tally import Tally
 from eva_master.control.state.unwritten import Unpublished, Unwritten
@@ -34,22 +35,20 @@ from eva_master.learning.boots import Boots
 from eva_master.learning.knowledge import Knowledge
 from eva_master.learning.market.spot_market import SpotMarket
 from eva_master.learning.memory_sizes import MemorySizes
-from eva_master.learning.voices.names import voice_of
-from eva_master.learning.voices.resolution import Resolved
 from eva_master.model.accounting.totals import Totals
 from eva_master.model.arithmetic.loop_time import AS_LOOP
 from eva_master.model.catalog import Catalog, Offering
 from eva_master.model.changes import Changes, InstanceAccount, JobAccount, Round
 from eva_master.model.events import CloudTrouble
 from eva_master.model.ids import InstanceId, JobId, Millis, OfferingId, Price, RunId
-from eva_master.model.job import JobSpec, TaskSpec
+from eva_master.model.job import TaskSpec
 from eva_master.model.planning.estimate import Estimates
-from eva_master.model.planning.plan import PolicyMemory
+from eva_master.model.planning.reasons import Handed
 from eva_master.model.records import Instance, Job, Progress, TaskRun
 from eva_master.model.resources import Resources
-from eva_master.model.states import LIVE, TERMINAL_JOB, TERMINAL_RUN, InstanceState, RunState
+from eva_master.model.states import LIVE, TERMINAL_JOB, TERMINAL_RUN, InstanceState
 from eva_master.model.values import replace
-from eva_master.packing.valuation.job_valuation import JobValuation, Rates, Reservation
+from eva_master.packing.valuation.job_valuation import JobValuation, Reservation
 
 _Owned = tuple[str, str]
 
@@ -86,49 +85,40 @@ class State:
     def __init__(self, catalog: Catalog) -> None:
         self.jobs: dict[JobId, Job] = {}
         self._touched: dict[RunId, TaskRun] = {}
-        self.tasks = TasksOfJobs()
-        self.succeeded, self.failed = self.tasks.succeeded, self.tasks.failed
+        self.finished_tasks = FinishedTasks()
+        self.tasks = TasksOfJobs(self.jobs, lambda job: self.finished_tasks.first(job, self.runs))
         self.runs = Runs(self.jobs, self._touched, self.tasks)
         self.instances: dict[InstanceId, Instance] = {}
         self.job_accounts: dict[JobId, JobAccount] = {}
         self.instance_accounts: dict[InstanceId, InstanceAccount] = {}
-        self.sessions: dict[InstanceId, int] = {}
+        self.sessions = Sessions(self._publish_instance)
         self.catalog = catalog
-        self.memories: dict[str, PolicyMemory | None] = {}
-        self._figures = figures = Figures()
-        self.expected_ppm, self.observed_ppm = figures.expected_ppm, figures.observed_ppm
-        self._learned_written = self.learned
+        self.memories = PolicyMemories(
+            lambda name, value: self._unwritten.values.update({name: value})
+        )
+        self.figures = Figures()
         self.market = SpotMarket()
         self.boots = Boots()
         self.sizes = MemorySizes.of(catalog)
         self.counters = Counters()
-        self.active = ActiveJobs()
-        self.with_deadlines = self.active.with_deadlines
+        self.with_deadlines: dict[JobId, None] = {}
+        self.active = ActiveJobs(self.with_deadlines)
         self.live: dict[InstanceId, None] = {}  # those that are not gone, in order of launch
-        self._occupants: defaultdict[InstanceId, dict[RunId, None]] = defaultdict(dict)
-        self._coming: defaultdict[InstanceId, dict[RunId, None]] = defaultdict(dict)
-        self._moving: dict[RunId, None] = {}
+        self.places = Places(self._touched)
         self.unplaced = Unplaced()
-        self._worth = Valuations(lambda: JobValuation(self.catalog), figures.rates)
-        self.valuation, self.reservations_of = self._worth.valuation, self._worth.of
-        self._commands, self.names = dict[_Owned, JobId](), ActiveNames()
+        self.prices = Valuations(lambda: JobValuation(self.catalog), self.figures.rates)
+        self.commands, self.names = dict[_Owned, JobId](), ActiveNames()
         self.trouble, self.wall = CloudTrouble(None), AS_LOOP
         self.estimates = Estimates.POSTERIOR
-        self.view_cache, self._tally = ViewCache(), Tally()
-        self.partition_tally, self.lending = self._tally.partitions, self._tally.lending
-        self.count_kept = self._tally.count_kept
-        self.active_load, self.dependencies = ActiveLoad(), Dependencies(self._reprioritised)
-        self.handed, self.dags = self.dependencies.handed, Dags(self._job_changed)
-        self.company = Company(self._touched, self._occupants, self.instances, self.task)
-        self.groups, self.jobs_on = self.company.groups, self.company.jobs_on
-        self.runs_on, self.has_extras = self.company.runs_on, self.company.has_extras
-        self.pace, self.taken = self.company.ppm, self.company.taken
-        self._gangs = GangPlaces(self._touched, self.instances, self.company, self.task)
-        self.gang_parts, self.dag = self._gangs.parts, self.dags.of
-        self.finished_tasks = done = FinishedTasks()
-        self.finished, self.telling, self.pilots_left = done.of, done.telling, done.pilots_left
+        self.view_cache, self.tally = ViewCache(), Tally()
+        self.handed: dict[JobId, Handed] = {}
+        self.active_load = ActiveLoad()
+        self.dependencies = Dependencies(self._reprioritised, self.handed)
+        self.dags = Dags(self._job_changed)
+        self.company = Company(self._touched, self.places.occupants, self.instances, self.task)
+        self.gangs = GangPlaces(self._touched, self.instances, self.company, self.task)
         self.suspended, self.membership = Suspended(), Membership()
-        self._over, self._unwritten = Over(), Unwritten()
+        self.over, self._unwritten = Over(), Unwritten()
         self._unpublished: Unpublished | None = None
 
     @classmethod
@@ -148,7 +138,7 @@ class State:
             state.put_job_account(account)
         for charged in written.instance_accounts:
             state.put_instance_account(charged)
-        state._over.sort()
+        state.over.sort()
         state._restore_values(written)
         state._unwritten = Unwritten()
         return state
@@ -158,12 +148,12 @@ class State:
         if isinstance(counts := values.get("counters"), dict):
             self.counters = Counters(**{k: v for k, v in counts.items() if isinstance(v, int)})
         if isinstance(totals := values.get("totals"), dict):
-            self._tally.restore(totals, values)
-        self.memories = memories_of(values)
+            self.tally.restore(totals, values)
+        self.memories.update(memories_of(values))
         if isinstance(learned := values.get("learned"), dict):
             self.set_learned(knowledge(learned, self.dags))
-            self.resolve()
-            self._learned_written = self.learned
+            self.figures.resolve()
+            self.figures.written = self.learned
         self.market = SpotMarket.from_json(values)
         if isinstance(boots := values.get("boots"), dict):
             self.boots = Boots.from_json(boots)
@@ -185,20 +175,20 @@ class State:
             self.tasks[job.id] = JobTasks(job)
         else:
             self.tasks[job.id].job_changed(old, job)
-        self._tally.job(old, job, self.tasks[job.id].untouched(job))
+        self.tally.job(old, job, self.tasks[job.id].untouched(job))
         self.active_load.follow(old, job)
         self.dependencies.follow(job, self.jobs)
         self.dags.follow(job)
         self.suspended.follow(job, self.tasks[job.id])
         self._note_unplaced(job)
-        if old is None:
-            self._commands[job.spec.owner, job.command] = job.id
+        if old is None and job.command:
+            self.commands[job.spec.owner, job.command] = job.id
         self.names.follow(job)
         if job.state in TERMINAL_JOB:
             if old is None or old.state not in TERMINAL_JOB:
-                self._over.add_job(job)
+                self.over.add_job(job)
             self.finished_tasks.forget(job.id)
-            self._worth.forget(job)
+            self.prices.forget(job)
         self.active.follow(job)
 
     def _job_changed(self, job: JobId) -> None:
@@ -218,7 +208,7 @@ class State:
         self.tasks[run.job].follow(old, run)
         self.view_cache.job_changed(run.job)
         self._unwritten.runs[run.id] = None
-        self._tally.run(old, run)
+        self.tally.run(old, run)
         if run.job in self.active and (run.took_ms or run.state in TERMINAL_RUN):
             self.finished_tasks.follow(old, run, self.jobs[run.job])
             self.dags.note_finished(job)
@@ -226,29 +216,23 @@ class State:
             self._unpublished.runs[run.id] = None
         task = job.spec.tasks[run.index]
         self.company.follow(run, task)
-        place, came = (None, None) if old is None else (old.instance, coming_to(old))
+        place = None if old is None else old.instance
         if place != run.instance:
             self.company.moved(place, run, task)
-            reindex(self._occupants, run.id, place, run.instance)
             self.membership.moved(place, run.instance, self.view_cache.instance_changed)
             if self._unpublished is not None:
                 self._unpublished.moved(place, run.instance)
-        self._gangs.follow(place, run, gang=job.is_gang)
-        if came != (coming := coming_to(run)):
-            reindex(self._coming, run.id, came, coming)
+        self.places.follow(old, run)
+        self.gangs.follow(place, run, gang=job.is_gang)
         self._note_unplaced(job)
         self.suspended.follow_run(old, run, job, self.tasks[run.job])
-        if run.state is RunState.RUNNING and run.target not in (None, run.instance):
-            self._moving[run.id] = None
-        else:
-            self._moving.pop(run.id, None)
 
     def _note_unplaced(self, job: Job) -> None:
         """Follow whether a plan should give a task a place; not while no plan is about its job."""
         waits = self.tasks[job.id].placeable(job) > 0
         waits = waits and job.id not in self.dependencies and job.id not in self.suspended
         priority = self.dependencies.priority(job)
-        self.unplaced.follow(job, self.kinds, priority=priority, waits=waits)
+        self.unplaced.follow(job, self.tasks.kinds, priority=priority, waits=waits)
 
     def explain(self, run: TaskRun, reason: str) -> None:
         """Note why a task run waits; without a record it waits for what those wait like it."""
@@ -275,49 +259,33 @@ class State:
         self.membership.follow(instance)
         self.view_cache.instance_changed(instance.id)
         self._unwritten.instances[instance.id] = None
-        if self._unpublished is not None:
-            self._unpublished.instances[instance.id] = None
+        self._publish_instance(instance.id)
         if instance.state is InstanceState.GONE:
             if old is None or old.state is not InstanceState.GONE:
-                self._over.add_instance(instance.id, Millis(instance.history[-1][1]))
+                self.over.add_instance(instance.id, Millis(instance.history[-1][1]))
             self.live.pop(instance.id, None)
         else:
             self.live[instance.id] = None
 
-    def connect(self, instance: InstanceId, session: int) -> None:
-        """Note that a worker has opened a session; the last one that it had is over."""
-        self.sessions[instance] = session
-        if self._unpublished is not None:
-            self._unpublished.instances[instance] = None
-
-    def disconnect(self, instance: InstanceId) -> None:
-        """Note that a worker's session has ended; no error if it had none."""
-        self.sessions.pop(instance, None)
+    def _publish_instance(self, instance: InstanceId) -> None:
         if self._unpublished is not None:
             self._unpublished.instances[instance] = None
 
     def put_job_account(self, account: JobAccount) -> None:
         """Replace what a job owes."""
         before = self.job_accounts.get(account.job)
-        self._tally.job_account(self.jobs.get(account.job), before, account)
+        self.tally.job_account(self.jobs.get(account.job), before, account)
         self.job_accounts[account.job] = account
         if self._unpublished is not None:
             self._unpublished.jobs[account.job] = None
         self._unwritten.job_accounts[account.job] = None
 
-    def count_month(self, increment: JobAccount, since: Millis, until: Millis) -> None:
-        """Count for its tenant what a job was charged for a stretch of time."""
-        job = self.jobs.get(increment.job)
-        if job is not None:
-            self._tally.tenants.spend(job.spec.tenant, increment.charged, since, until)
-
     def put_instance_account(self, account: InstanceAccount) -> None:
         """Replace what an instance cost."""
         before = self.instance_accounts.get(account.instance)
-        self._tally.instance_account(self.instances[account.instance], before, account)
+        self.tally.instance_account(self.instances[account.instance], before, account)
         self.instance_accounts[account.instance] = account
-        if self._unpublished is not None:
-            self._unpublished.instances[account.instance] = None
+        self._publish_instance(account.instance)
         self._unwritten.instance_accounts[account.instance] = None
 
     def put_round(self, round_: Round) -> None:
@@ -332,40 +300,20 @@ class State:
         self._unwritten.values["counters"] = partial(asdict, self.counters)
         return self.counters
 
-    def set_memory(self, memory: PolicyMemory | None, partition: str = "") -> None:
-        """Keep the memory of a partition's policy, of the default one's if none is named."""
-        if memory != self.memories.get(partition):
-            self.memories[partition] = memory
-            self._unwritten.values[document_name(partition)] = partial(document_of, memory)
-
-    @property
-    def memory(self) -> PolicyMemory | None:
-        """That of the default policy."""
-        return self.memories.get("")
-
     @property
     def learned(self) -> Knowledge:
         """Lessons about workloads and types."""
-        return self._figures.learned
-
-    @property
-    def resolved(self) -> Resolved:
-        """See `Records.resolved`."""
-        return self._figures.resolved
-
-    def resolve(self) -> Resolved:
-        """See `PlanningRecords.resolve`."""
-        return self._figures.resolve()
+        return self.figures.learned
 
     def set_learned(self, learned: Knowledge) -> None:
         """Keep what was learned; written with the next round."""
-        for voice in self._figures.learn(learned):
-            self._worth.rates_changed(voice)
+        for voice in self.figures.learn(learned):
+            self.prices.rates_changed(voice)
 
     def write_learned(self) -> None:
         """Have what was learned since the last time written with the next commit."""
-        if self.learned is not self._learned_written:
-            self._learned_written = self.learned
+        if self.learned is not self.figures.written:
+            self.figures.written = self.learned
             self._unwritten.values["learned"] = self.learned.to_json
 
     def set_boots(self, boots: Boots) -> None:
@@ -403,7 +351,7 @@ class State:
     def set_catalog(self, catalog: Catalog) -> None:
         """Change what offerings are from now on."""
         self.catalog = catalog
-        self._worth.prices_changed()
+        self.prices.prices_changed()
         self.view_cache.rates_changed()
 
     def set_sizes(self, learned: MemorySizes) -> None:
@@ -420,41 +368,13 @@ class State:
 
     # -- look-ups --------------------------------------------------------------------------------
 
-    def by_command(self, owner: str, command: str) -> JobId | None:
-        """The job that an owner's submission made."""
-        return self._commands.get((owner, command)) if command else None
-
     def members(self, job: JobId) -> Iterator[TaskRun]:
         """The task runs of a job, by index."""
         return self.runs.of(self.jobs[job])
 
-    def gpu_ms(self, job: JobId) -> int:
-        """The time for which tasks had GPUs, see `JobTasks.gpu_ms`."""
-        return self.tasks[job].gpu_ms
-
     def in_hand(self, job: JobId) -> tuple[TaskRun, ...]:
         """Task runs of a job that have an instance or a target."""
         return tuple(map(self._touched.__getitem__, self.tasks[job].in_hand))
-
-    def shown(self, job: JobId) -> list[RunId]:
-        """The tasks of an array that a plan is about, see `JobTasks.shown`."""
-        return self.tasks[job].shown(self.jobs[job], self.finished_tasks.first(job, self.runs))
-
-    def replicas_left(self, job: JobId) -> int | None:
-        """How many more of its tasks may be given an extra run, see `JobTasks.replicas_left`."""
-        return self.tasks[job].replicas_left(self.jobs[job])
-
-    def unseen(self, job: JobId) -> int:
-        """How many tasks of an array wait that plans are not shown, see `JobTasks.unseen`."""
-        return self.tasks[job].unseen(self.jobs[job])
-
-    def kinds(self, job: JobId) -> tuple[TaskSpec, ...]:
-        """The first of a job's tasks of each kind, see `JobTasks.kinds`."""
-        return self.tasks[job].kinds
-
-    def by_kind(self, job: JobId) -> tuple[Sequence[int], ...]:
-        """The indices of a job's tasks of each kind, see `Kinds.groups`."""
-        return self.tasks[job].by_kind.groups
 
     def task(self, run: TaskRun) -> TaskSpec:
         """The task of a task run."""
@@ -462,36 +382,15 @@ class State:
 
     def occupants(self, instance: InstanceId) -> tuple[TaskRun, ...]:
         """The task runs that take room on an instance."""
-        return tuple(map(self._touched.__getitem__, self._occupants.get(instance, ())))
-
-    def occupant_ids(self, instance: InstanceId) -> Collection[RunId]:
-        """The ids of the task runs that take room on an instance."""
-        return self._occupants.get(instance, ())
-
-    def targeting(self, instance: InstanceId) -> tuple[TaskRun, ...]:
-        """The task runs that are, or will be, on an instance."""
-        staying = (run for run in self.occupants(instance) if run.target == instance)
-        return (*staying, *self.coming(instance))
-
-    def coming(self, instance: InstanceId) -> list[TaskRun]:
-        """The task runs that are on their way to an instance."""
-        return [self._touched[run] for run in self._coming.get(instance, ())]
+        return tuple(map(self._touched.__getitem__, self.places.occupants.get(instance, ())))
 
     def demand(self, runs: Iterable[TaskRun], on: Instance | Offering) -> Resources:
         """The total demand of task runs on an instance, or on an offering of its family."""
         return total_demand(self, runs, on)
 
-    def moving(self) -> tuple[TaskRun, ...]:
-        """The running task runs that are to run elsewhere."""
-        return tuple(map(self._touched.__getitem__, self._moving))
-
     def reservation(self, run: TaskRun) -> Reservation:
         """The reservation price of a task run's task, and the offering with that price."""
-        return self._worth.reservation(self.jobs[run.job], run.index)
-
-    def standalone_rates(self, job: JobSpec, task: TaskSpec) -> Rates:
-        """See `Records.standalone_rates`."""
-        return self.valuation(voice_of(job)).rates(task)
+        return self.prices.reservation(self.jobs[run.job], run.index)
 
     def can_place(self, instance: InstanceId) -> bool:
         """Whether tasks may be given to the instance, now or when it is ready."""
@@ -502,14 +401,10 @@ class State:
         record = self.instances.get(instance)
         return record is not None and record.state in LIVE and record.leaving_ms is None
 
-    def connected(self, instance: InstanceId) -> bool:
-        """Whether the instance's worker has a session."""
-        return instance in self.sessions
-
     @property
     def totals(self) -> Totals:
         """Sums over everything that ever was, what was forgotten included."""
-        return replace(self._tally.totals(), suspended=self.suspended.by_tenant)
+        return replace(self.tally.totals(), suspended=self.suspended.by_tenant)
 
     # -- forgetting ------------------------------------------------------------------------------
 
@@ -520,7 +415,7 @@ class State:
         since `take_changes` looks the records up.
         """
         for _ in range(limit):
-            job, instance = self._over.pop(until)
+            job, instance = self.over.pop(until)
             if job is not None:
                 self._forget_job(job)
             elif instance is None:
@@ -528,17 +423,13 @@ class State:
             elif instance not in self.live:  # An owned node may have come back.
                 self._forget_instance(instance)
 
-    def forgets_next(self) -> Millis | None:
-        """When that was over which will be forgotten next; `None` if nothing is over."""
-        return self._over.next_ms()
-
     def _forget_job(self, name: JobId) -> None:
         job = self.jobs.pop(name)
         runs = self.tasks.pop(name).touched
         for run in runs:
             del self._touched[run]
         self.job_accounts.pop(name, None)
-        self._commands.pop((job.spec.owner, job.command), None)
+        self.commands.pop((job.spec.owner, job.command), None)
         if self._unpublished is not None:
             self._unpublished.jobs[name] = None
             self._unpublished.runs.update(runs)
@@ -546,8 +437,7 @@ class State:
     def _forget_instance(self, name: InstanceId) -> None:
         self.instances.pop(name, None)
         self.instance_accounts.pop(name, None)
-        if self._unpublished is not None:
-            self._unpublished.instances[name] = None
+        self._publish_instance(name)
 
     # -- publishing ------------------------------------------------------------------------------
 
@@ -569,7 +459,7 @@ class State:
         """Hand over what has not been written yet; it counts as written from now on."""
         if not self._unwritten:
             return Changes()
-        self._unwritten.values.update(self._tally.take_documents())
+        self._unwritten.values.update(self.tally.take_documents())
         taken, self._unwritten = self._unwritten, Unwritten()
         return Changes(
             jobs=tuple(map(self.jobs.__getitem__, taken.jobs)),

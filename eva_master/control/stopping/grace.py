@@ -46,7 +46,7 @@ def _recalled(context: Context, job: Job, run: TaskRun) -> bool:
     if home.name not in context.settings.tenancy.lending:
         return False
     by_policy = run.suspension is not None and run.suspension.by is Suspender.POLICY
-    return by_policy or context.state.lending.of(job.id) is not None
+    return by_policy or context.state.tally.lending.of(job.id) is not None
 
 
 def shortened(context: Context, runs: Iterable[TaskRun]) -> None:

@@ -48,7 +48,7 @@ def note_end(context: Context, instance: Instance, reason: str, *, reclaimed: bo
         reason: The cloud's reason; empty if it gave none.
         reclaimed: Whether the cloud took it back for another customer.
     """
-    registered = instance.ready_ms is not None or context.state.connected(instance.id)
+    registered = instance.ready_ms is not None or instance.id in context.state.sessions
     memory = context.memory(SupplyMemory)
     idle = instance.id in memory.unproven
     memory.unproven.discard(instance.id)
@@ -227,7 +227,7 @@ def _failed(context: Context, instance: Instance, pause_ms: int, why: str) -> No
 
 def _tell(context: Context, instance: Instance, jobs: Iterable[JobId], why: str) -> None:
     """Tell the jobs why, and have them planned again when something may be bought for them."""
-    for run in context.state.targeting(instance.id):
+    for run in context.state.places.targeting(instance.id):
         context.explain(run, why)
     for job in jobs:
         if (streak := context.state.boots.of_job(job)) is not None:
@@ -236,7 +236,7 @@ def _tell(context: Context, instance: Instance, jobs: Iterable[JobId], why: str)
 
 def _jobs(context: Context, instance: Instance) -> list[JobId]:
     """For whom an instance is there: the jobs of its tasks, or who is first in line for it."""
-    jobs = sorted({run.job for run in context.state.targeting(instance.id)})
+    jobs = sorted({run.job for run in context.state.places.targeting(instance.id)})
     if jobs or not instance.pool:
         return jobs
     home = context.settings.partitions.home(instance.partition)

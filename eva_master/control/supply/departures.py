@@ -11,7 +11,7 @@ from eva_master.model.states import InstanceState
 def remove(context: Context, instance: Instance) -> None:
     """Note that an instance is gone: nothing runs on it, and who was there starts elsewhere."""
     context.put_instance(instance.to(InstanceState.GONE, context.now))
-    context.state.disconnect(instance.id)
+    context.state.sessions.end(instance.id)
     context.outbox.forget(instance.id)
     context.abandon(instance.id)
     for run in context.state.occupants(instance.id):

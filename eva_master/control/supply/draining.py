@@ -42,7 +42,7 @@ def begin(context: Context, instance: Instance, drain: Drain) -> None:
         return
     book(context, instance)
     context.put_instance(replace(instance, drain=drain))
-    for run in context.state.targeting(instance.id):
+    for run in context.state.places.targeting(instance.id):
         if run.instance != instance.id:
             context.turn_back(run, instance.id)
     tell(context, instance.id)
@@ -75,5 +75,5 @@ def book(context: Context, instance: Instance) -> None:
 
 def tell(context: Context, instance: InstanceId) -> None:
     """Policies see the tasks of an instance differently once it is drained, or no longer is."""
-    for run in context.state.targeting(instance):
+    for run in context.state.places.targeting(instance):
         context.state.view_cache.job_changed(run.job)

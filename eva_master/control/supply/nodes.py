@@ -85,7 +85,7 @@ def _kept(before: Instance | None) -> Drain | None:
 
 def converge(context: Context, instance: Instance) -> None:
     """Look after a node without a session: it is gone once it must have stopped its tasks."""
-    if context.state.connected(instance.id):
+    if instance.id in context.state.sessions:
         context.memory(SupplyMemory).silent.pop(instance.id, None)
         return
     occupied = bool(context.state.occupants(instance.id))
@@ -148,7 +148,7 @@ def _refusal(context: Context, event: NodeRequested, here: Instance | None) -> E
             f"{name} is not here: its worker has not joined, or is gone",
             hint=f"make a token with `eva node token {name}`, and start a worker with it there",
         )
-    if verb is NodeVerb.GONE and context.state.connected(name):
+    if verb is NodeVerb.GONE and name in context.state.sessions:
         return InvalidRequest(
             f"{name} is not gone: its worker is connected",
             hint=f"to keep tasks away from it: eva node drain {name}",

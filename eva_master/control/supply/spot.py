@@ -154,7 +154,7 @@ def _recommended(context: Context, instance: Instance, reason: str) -> None:
         context.put_instance(replace(instance, reason=reason))
         return
     context.put_instance(replace(instance, at_risk=True, reason=reason))
-    for run in context.state.targeting(instance.id):
+    for run in context.state.places.targeting(instance.id):
         if run.instance == instance.id:
             context.state.view_cache.job_changed(run.job)
         else:

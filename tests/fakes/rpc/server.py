@@ -253,7 +253,7 @@ def accept(state: State, command: Command) -> Reply:
     if not isinstance(command, JobSubmitted):
         return Reply(command.command, command.job, owner=command.owner)
     owner = command.spec.owner
-    known = state.by_command(owner, command.command)
+    known = state.commands.get((owner, command.command))
     if known is None:
         known = add_job(state, command.spec, command=command.command)
     return Reply(command.command, known, owner=owner)

@@ -53,7 +53,7 @@ def lived(state: State, name: str, number: int) -> JobId:
         ending.to(JobState.SUCCEEDED, Millis(2001)), exit_code=0, finished_ms=Millis(2001)
     )
     state.put_job(done)
-    state.disconnect(place)
+    state.sessions.end(place)
     gone = state.instances[place].to(InstanceState.GONE, Millis(2002))
     state.put_instance(replace(gone, gone_ms=Millis(3_600_950 * number)))
     ledger.close_account(state, state.instances[place])

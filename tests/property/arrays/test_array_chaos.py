@@ -165,13 +165,15 @@ def _check_counts(state: State) -> None:
         total = NOTHING
         for run in occupants:
             total = total + (state.task(run).demand_on(Family("c")) or NOTHING)
-        assert state.taken(name) == total
-        assert list(state.jobs_on(name)) == list(dict.fromkeys(run.job for run in occupants))
+        assert state.company.taken(name) == total
+        assert list(state.company.jobs_on(name)) == list(
+            dict.fromkeys(run.job for run in occupants)
+        )
         running = [run for run in occupants if run.state is RunState.RUNNING]
         groups = Counter((it.job, it.progress.rate, id(state.task(it))) for it in running)
         found = {
             (it.job, it.progress.rate, id(state.task(it))): count
-            for it, count in state.groups(name)
+            for it, count in state.company.groups(name)
         }
         assert found == groups
 
@@ -270,7 +272,7 @@ def _check_restart(world: ChaoticWorld) -> None:
     assert dict(again.runs) == dict(state.runs)
     for name in state.jobs:
         assert +again.tasks[name].counts == +state.tasks[name].counts
-        finished = state.finished(state.jobs[name])
+        finished = state.finished_tasks.of(state.jobs[name])
         assert (
             again.tasks[name].counted(finished).ended == state.tasks[name].counted(finished).ended
         )

@@ -148,7 +148,7 @@ def _of(gpus: int) -> Offering:
 def check_room(state: State) -> None:
     """Who is to be on an instance has room there."""
     for name in state.live:
-        instance, there = state.instances[name], state.targeting(name)
+        instance, there = state.instances[name], state.places.targeting(name)
         if there:
             taken = state.demand(there, instance)
             assert taken.fits(instance.offering.type.capacity), [it.id for it in there]

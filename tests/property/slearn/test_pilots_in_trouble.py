@@ -85,7 +85,7 @@ def _check_pilots(world: ChaoticWorld) -> None:
         left = state.finished_tasks.pilots_left(job.id)
         if left is not None:
             assert job.id in state.active, job
-            assert left <= len(job.spec.tasks) - state.succeeded(job.id), job
+            assert left <= len(job.spec.tasks) - state.tasks.succeeded(job.id), job
 
 
 @drawn(10)
@@ -118,6 +118,6 @@ def test_the_same_seed_has_the_same_history(story: Story, config: Config) -> Non
             if world.timeline.now() >= CHAOS_MS:
                 world.calm_down()
             world.step()
-        return [world.history.starts, world.state.memory]
+        return [world.history.starts, world.state.memories.get("")]
 
     assert history() == history()

@@ -84,7 +84,7 @@ def _check_partition(world: ChaoticWorld, partition: str, standing: Standing) ->
     for pool in standing.pools:
         for name in pool.members:
             instance = state.instances[name]
-            ready = instance.state is InstanceState.READY and state.connected(instance.id)
+            ready = instance.state is InstanceState.READY and instance.id in state.sessions
             if name in pool.closed or not ready or not state.can_place(instance.id):
                 continue
             looked += 1
@@ -112,7 +112,7 @@ def _check_bound(world: ChaoticWorld) -> None:
     for run in world.state.runs.values():
         assert not (run.pool and run.state is RunState.WAITING), run
     for name in world.state.membership.draining:
-        for run in world.state.targeting(name):
+        for run in world.state.places.targeting(name):
             assert run.instance == name, f"{run.id} is on its way to {name}"
     for instance in world.state.instances.values():
         if instance.state is InstanceState.TERMINATING and instance.reason == "empty":

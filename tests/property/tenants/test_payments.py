@@ -120,7 +120,7 @@ def test_what_is_paid_is_earned(seed: int, trouble: float, fuses: list[int]) -> 
         _check(world.state)
     whole = world.state.totals.tenants
     assert not world.state.active
-    assert not world.state.lending.in_force()
+    assert not world.state.tally.lending.in_force()
     assert set(whole) <= {*TENANTS}
 
 
@@ -129,11 +129,11 @@ def test_a_restarted_master_knows_all_terms_and_sums() -> None:
     seen = 0
     while world.timeline.now() < CHAOS_MS // 2:
         world.step()
-        terms, sums = world.state.lending.in_force(), world.state.totals.tenants
+        terms, sums = world.state.tally.lending.in_force(), world.state.totals.tenants
         if terms and any(of.paid for of in sums.values()) and seen < 5:
             seen += 1
             world.restart()
-            assert world.state.lending.in_force() == terms
+            assert world.state.tally.lending.in_force() == terms
             assert world.state.totals.tenants == sums
     assert seen == 5
     assert Exact(0) < sum(of.gpu_ms for of in world.state.totals.tenants.values())

@@ -203,7 +203,7 @@ def test_a_dag_teaches_once_it_is_over_and_a_restart_changes_nothing() -> None:
     assert snapshot(state, now, settings).jobs == before
     assert state.view_cache.made == made, "a quiet round makes no view anew"
     assert names[0] in state.learned.dags.of("ana").ended
-    told = [state.dag(state.jobs[name]) for name in names[1:]]
+    told = [state.dags.of(state.jobs[name]) for name in names[1:]]
     model = Publisher(state, settings).publish(now)
     outlook = model.dag_outlook(state.jobs[names[1]])
     assert outlook is not None
@@ -234,7 +234,7 @@ def test_a_stage_tells_of_one_that_runs_beside_it() -> None:
     assert cluster.run(lambda: beside in cluster.state.jobs)
 
     def done() -> bool:
-        if cluster.state.succeeded(beside):
+        if cluster.state.tasks.succeeded(beside):
             return True
         snapshot(cluster.state, cluster.timeline.now(), Settings())  # what is news by then is told
         return False
@@ -256,7 +256,7 @@ def test_what_a_master_left_behind_of_a_dag_that_is_over_is_dropped_at_a_start()
 def test_a_stage_that_fails_teaches_nothing_and_is_forgotten() -> None:
     cluster, last = cluster_of(dag(1), early="c"), JobId("c-100-3")
     assert cluster.run(lambda: last in cluster.state.jobs)
-    assert cluster.run(lambda: cluster.state.succeeded(last) > 0)
+    assert cluster.run(lambda: cluster.state.tasks.succeeded(last) > 0)
     cluster.inbox.post(CancelRequested("x", last, "ana"))
     assert cluster.run(lambda: not cluster.state.active)
     known = cluster.state.learned.dags.of("ana")

@@ -95,7 +95,7 @@ def test_a_first_loop_of_jobs_saves_as_well() -> None:
 
 
 def _profiled(world: World) -> bool:
-    return world.state.resolved.profiled(owner_of(world.state), Workload("sleep"))
+    return world.state.figures.resolved.profiled(owner_of(world.state), Workload("sleep"))
 
 
 def test_the_second_loop_needs_nobody_alone() -> None:
@@ -144,7 +144,7 @@ def test_whoever_is_measured_stays_alone_though_others_come() -> None:
         moment = world.timeline.now() + 10_000
         world.timeline.after(10_000, lambda: None)
         world.run(lambda at=moment: world.timeline.now() >= at)
-        assert [run.id for run in world.state.targeting(first)] == [RunId("a-1/0")]
+        assert [run.id for run in world.state.places.targeting(first)] == [RunId("a-1/0")]
     assert world.run(lambda: _profiled(world))
 
 
@@ -159,4 +159,4 @@ def test_when_the_first_ends_too_soon_the_next_one_is_measured() -> None:
     assert world.run(
         lambda: all(run.target for run in world.state.members(next(iter(world.state.active))))
     )
-    assert sorted(len(world.state.targeting(name)) for name in world.state.live) == [1, 2]
+    assert sorted(len(world.state.places.targeting(name)) for name in world.state.live) == [1, 2]

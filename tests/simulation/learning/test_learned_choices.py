@@ -138,7 +138,7 @@ def test_a_master_that_starts_again_knows_what_it_knew() -> None:
     rounds = world.state.counters.rounds
     assert world.run(lambda: world.state.counters.rounds >= rounds + 2, limit_ms=3_600_000)
     written = world.journal.load().values
-    before, memory = world.state.learned, world.state.memory
+    before, memory = world.state.learned, world.state.memories.get("")
     taught = lessons_of(world.state)
     assert memory is not None
     assert memory.data["rates"]["events"] > 2  # type: ignore[index, call-overload, operator]
@@ -154,8 +154,8 @@ def test_a_master_that_starts_again_knows_what_it_knew() -> None:
     assert known.keys() == taught.delays.known.keys() >= {(Delay.START, "a")}
     observed = dict(lessons_of(world.state).throughput.observed)
     assert observed[Workload("b"), (Workload("a"),)] == pytest.approx(800_000, rel=0.05)
-    assert world.state.memory == memory
-    assert json.dumps(world.state.memory.data) == json.dumps(memory.data)
+    assert world.state.memories.get("") == memory
+    assert json.dumps(world.state.memories[""].data) == json.dumps(memory.data)
     targets = {run.id: run.target for run in world.state.runs.values()}
     requested = world.state.counters.rounds
     assert world.run(lambda: world.state.counters.rounds > requested + 1, limit_ms=3_600_000)

@@ -54,7 +54,7 @@ def running(state: SimulatedCluster, *names: str) -> bool:
 
 
 def profiled(world: SimulatedCluster) -> bool:
-    return world.state.resolved.profiled(owner_of(world.state), Workload("a"))
+    return world.state.figures.resolved.profiled(owner_of(world.state), Workload("a"))
 
 
 def test_tasks_of_unknown_throughput_are_packed_once_it_is_known() -> None:

@@ -176,7 +176,7 @@ def test_pilots_go_first_and_their_mean_is_what_the_job_is_known_by() -> None:
     assert world.cluster.run(lambda: len(world.runs) == 4)
     assert {it.index for it in world.runs} >= set(pilots)
     state = world.cluster.state
-    assert world.cluster.run(lambda: state.pilots_left(JobId("job-1")) == 0)
+    assert world.cluster.run(lambda: state.finished_tasks.pilots_left(JobId("job-1")) == 0)
     told = state.finished_tasks.telling(state.jobs[JobId("job-1")])
     (known,) = told.values()
     assert known.tasks == 2
@@ -218,7 +218,7 @@ def test_a_job_that_is_cancelled_is_forgotten() -> None:
     assert world.cluster.run(lambda: len(world.runs) >= 4)
     world.cluster.inbox.post(CancelRequested("c", JobId("long-1")))
     world.until("short", "middle")
-    memory = world.cluster.state.memory
+    memory = world.cluster.state.memories.get("")
     assert memory is not None
     assert "long-1" not in repr(memory.data)
 

@@ -132,12 +132,12 @@ def test_an_extra_run_beside_an_own_one_of_its_job_is_booked_by_itself() -> None
     other = replace(state.runs[RunId("late-2/1")], instance=place, target=place)
     state.put_run(replace(other, history=((RunState.RUNNING.value, 5),)))
     for records in (state, published(state)):
-        groups = [(first.id, count) for first, count in records.groups(place)]
+        groups = [(first.id, count) for first, count in records.company.groups(place)]
         assert ("late-2/0+1", 1) in groups
         assert ("late-2/1", 1) in groups
-        assert records.has_extras(place)
+        assert records.company.has_extras(place)
     state.put_run(replace(world.extra, instance=None, target=None))
-    assert not state.has_extras(place)
+    assert not state.company.has_extras(place)
 
 
 def test_an_extra_run_is_in_a_group_of_its_own() -> None:

@@ -88,7 +88,7 @@ def test_no_owned_node_stands_empty_while_a_job_with_a_priority_waits(seed: int)
     def over() -> bool:
         now, state = world.timeline.now(), world.state
         for name in state.live:
-            if state.unplaced and not state.targeting(name):
+            if state.unplaced and not state.places.targeting(name):
                 assert now - since.setdefault(name, now) <= 2 * GAP_MS
             else:
                 since.pop(name, None)

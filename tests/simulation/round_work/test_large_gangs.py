@@ -87,7 +87,7 @@ def test_groups_of_members_are_those_that_are_found_one_by_one(seed: int) -> Non
         nonlocal seen
         for job in world.state.active:
             if world.state.jobs[job].is_gang:
-                known = world.state.gang_parts(job, partial(company, world.state))
+                known = world.state.gangs.parts(job, partial(company, world.state))
                 members = placed(world.state, job)
                 found = parts_of(world.state, members, partial(company, world.state))
                 assert known.accompanied == found.accompanied

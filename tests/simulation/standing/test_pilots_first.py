@@ -269,9 +269,9 @@ def test_a_job_that_is_cancelled_while_it_waits_for_pilots_leaves_nothing_behind
     state = world.cluster.state
     assert state.jobs[JOB].state == "cancelled"
     assert state.finished_tasks.pilots_left(JOB) is None
-    assert world.cluster.run(lambda: world.cluster.state.memory is not None)
-    assert state.memory is not None
-    sampled = state.memory.data["sampled"]
+    assert world.cluster.run(lambda: world.cluster.state.memories.get("") is not None)
+    assert state.memories.get("") is not None
+    sampled = state.memories[""].data["sampled"]
     assert isinstance(sampled, dict)
     assert JOB not in sampled
 
@@ -312,7 +312,7 @@ def test_of_several_workloads_each_has_pilots_and_is_known_by_them() -> None:
     fast = replace(TASK, workload=Workload("fast"))
     each = [200, 20] * 20
     world.submit_tasks("job", (TASK, fast) * 20, *each)
-    left = world.cluster.state.pilots_left
+    left = world.cluster.state.finished_tasks.pilots_left
     assert world.cluster.run(lambda: left(JOB) == 0)
     state = world.cluster.state
     seen = snapshot(state, world.cluster.timeline.now(), SELDOM)

@@ -69,9 +69,9 @@ def test_a_session_that_ends_is_published() -> None:
     place = add_instance(state)
     publisher = Publisher(state, Settings())
     assert publisher.publish(Millis(1)).is_connected(place)
-    state.disconnect(place)
+    state.sessions.end(place)
     assert not publisher.publish(Millis(2)).is_connected(place)
-    state.connect(place, 7)
+    state.sessions.begin(place, 7)
     assert dict(publisher.publish(Millis(3)).sessions) == {place: 7}
 
 
@@ -165,7 +165,7 @@ def test_what_ends_in_a_turn_is_written_before_it_is_forgotten() -> None:
     assert machine.deadline() == 1000
     machine.handle([], Millis(1000))
     assert not state.jobs
-    assert state.by_command(written[job].spec.owner, written[job].command) is None
+    assert state.commands.get((written[job].spec.owner, written[job].command)) is None
 
 
 def test_a_thousand_are_forgotten_at_once_and_the_rest_in_the_next_turns() -> None:

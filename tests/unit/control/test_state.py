@@ -91,10 +91,10 @@ def test_what_a_task_costs_alone_follows_the_prices() -> None:
 
 def test_what_is_expected_follows_what_was_learned() -> None:
     state, entry = State((OFFERING,)), key(Workload("a"), [Workload("b")])
-    assert state.expected_ppm("ana", entry) == DEFAULT_PPM
+    assert state.figures.expected_ppm("ana", entry) == DEFAULT_PPM
     state.set_learned(Knowledge({"ana": Lessons(ThroughputTable(((entry, 600_000),)))}))
-    assert state.expected_ppm("ben", entry) == DEFAULT_PPM
-    assert state.expected_ppm("ana", entry) == 600_000
+    assert state.figures.expected_ppm("ben", entry) == DEFAULT_PPM
+    assert state.figures.expected_ppm("ana", entry) == 600_000
 
 
 def test_what_would_never_ring_is_not_kept() -> None:

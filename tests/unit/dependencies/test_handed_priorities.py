@@ -179,7 +179,7 @@ def test_it_follows_from_the_records(seed: int) -> None:
 def test_many_that_wait_for_one_cost_no_more_than_each_by_itself() -> None:
     told: list[JobId] = []
     left = {JobId(f"w-{number}"): (JobId("first-0"),) for number in range(1, 20_001)}
-    priorities = Priorities(lambda name: left.get(name, ()), told.append)
+    priorities = Priorities(lambda name: left.get(name, ()), told.append, {})
     cluster = Cluster()
     cluster.add("first", 0)
     record = cluster.state.jobs[JobId("first-1")]
@@ -217,7 +217,7 @@ def test_a_chain_of_rising_priorities_touches_each_job_a_limited_number_of_times
     jobs, touched = 1_000, list[JobId]()
     names = [JobId(f"c{number}-{number}") for number in range(jobs)]
     before = {name: (names[number],) for number, name in enumerate(names[1:])}
-    priorities = Priorities(lambda name: before.get(name, ()), touched.append)
+    priorities = Priorities(lambda name: before.get(name, ()), touched.append, {})
     cluster = Cluster()
     cluster.add("first", 0)
     record = cluster.state.jobs[JobId("first-1")]

@@ -115,7 +115,7 @@ def test_a_master_that_restarts_knows_the_first_failure() -> None:
     for session, index in enumerate((0, 1), 1):
         place = again.state.runs[run_id(NAME, index)].instance
         assert place is not None
-        again.state.connect(place, session)
+        again.state.sessions.begin(place, session)
         end(again, index, index, at=70_000)
     assert (job(again).state, job(again).exit_code) == ("failed", 7)
 
@@ -124,8 +124,8 @@ def test_a_failed_task_waits_for_nothing_and_its_place_is_planned_for() -> None:
     cluster = array(3)
     rounds = cluster.rounds
     end(cluster, 0, 7)
-    assert cluster.state.succeeded(NAME) == 0
-    assert cluster.state.failed(NAME) == 1
+    assert cluster.state.tasks.succeeded(NAME) == 0
+    assert cluster.state.tasks.failed(NAME) == 1
     assert cluster.rounds > rounds, "others may have its place"
     view = cluster.job_view(NAME)
     assert (view.array.size, view.progress.succeeded, view.progress.failed, view.progress.over) == (
@@ -141,7 +141,7 @@ def test_failed_tasks_teach_nothing_of_how_long_others_take() -> None:
     cluster = array(4)
     end(cluster, 0, 7, at=1_000)
     end(cluster, 1, 0, at=60_000)
-    (finished,) = cluster.state.finished(job(cluster)).values()
+    (finished,) = cluster.state.finished_tasks.of(job(cluster)).values()
     assert (finished.tasks, finished.total_ms) == (1, 60_000)
 
 
@@ -209,9 +209,9 @@ def test_a_task_of_two_runs_fails_with_both_and_the_array_goes_on() -> None:
     cluster.say(extra, Phase.RUNNING, at=2_000)
     cluster.say(extra, Phase.EXITED, at=3_000, exit_code=5)
     assert cluster.state.runs[extra].state is RunState.FAILED
-    assert cluster.state.failed(NAME) == 0, "its own run may still succeed"
+    assert cluster.state.tasks.failed(NAME) == 0, "its own run may still succeed"
     end(cluster, 0, 6)
-    assert cluster.state.failed(NAME) == 1
+    assert cluster.state.tasks.failed(NAME) == 1
     assert job(cluster).state == "running"
     end(cluster, 1, 0)
     end(cluster, 2, 0)

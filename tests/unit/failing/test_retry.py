@@ -134,7 +134,7 @@ def test_what_goes_on_from_a_checkpoint_teaches_nothing_of_run_times() -> None:
         cluster.say(RunId(name), Phase.RUNNING, at=62_000)
     cluster.end(NEW, {4: 0}, at=63_000)
     assert cluster.state.runs[RunId("job-2/4")].took_ms == 0
-    assert not cluster.state.finished(cluster.state.jobs[NEW])
+    assert not cluster.state.finished_tasks.of(cluster.state.jobs[NEW])
 
 
 def test_all_tasks_are_done_again_and_those_that_had_succeeded_begin_anew() -> None:

@@ -90,7 +90,7 @@ def test_ten_minutes_at_36_cents_an_hour_are_6_cents_and_end_with_the_job() -> N
     # 20 minutes on two GPUs, of which 15 are b's and 5 c's.
     assert cluster.of("a").borrowed_ms == 20 * MINUTE
     assert (cluster.of("b").lent_ms, cluster.of("c").lent_ms) == (15 * MINUTE, 5 * MINUTE)
-    assert not cluster.state.lending.in_force()
+    assert not cluster.state.tally.lending.in_force()
     cluster.ask(at=60 * MINUTE)
     assert cluster.money() == (60_000, 40_000, 20_000)
 
@@ -100,7 +100,7 @@ def test_a_job_that_is_cancelled_owes_until_its_tasks_hold_nothing() -> None:
     cluster.handle(CancelRequested("stop", JOB, "me"), at=1_000 + 5 * MINUTE)
     cluster.say(RUN, Phase.EXITED, at=1_000 + 10 * MINUTE, exit_code=143)
     assert cluster.money() == (60_000, 40_000, 20_000)
-    assert not cluster.state.lending.in_force()
+    assert not cluster.state.tally.lending.in_force()
 
 
 def test_other_terms_hold_from_the_plan_that_states_them() -> None:
@@ -143,7 +143,7 @@ def test_transfers_are_booked_once_though_the_master_dies_after_the_adoption() -
     sums = again.state.totals.tenants
     assert (sums["c"].given, sums["b"].received) == (1_234, 1_234)
     assert (sums["b"].given, sums["c"].received) == (0, 0)
-    assert again.state.lending.in_force()[JOB].terms == BY_TWO
+    assert again.state.tally.lending.in_force()[JOB].terms == BY_TWO
 
 
 def test_readers_see_transfers_at_once() -> None:
@@ -153,7 +153,7 @@ def test_readers_see_transfers_at_once() -> None:
     cluster.adopt(Plan(loans=Loans((BY_TWO,), (Transfer("c", "b", 7),))), at=5 * MINUTE)
     assert cluster.machine.published().totals.tenants["c"].given == 7
     # Even if nothing else changes.
-    cluster.state.lending.transfer([Transfer("c", "b", 1)])
+    cluster.state.tally.lending.transfer([Transfer("c", "b", 1)])
     assert cluster.machine.published().totals.tenants["c"].given == 8
 
 

@@ -75,7 +75,7 @@ def counterfactual() -> tuple[int, int]:
     running = (("running", 0),)
     state.put_run(TaskRun(RunId(f"{name}/0"), name, 0, running, 1, place, place))
     bill = ledger.bill(state, Millis(1_000))
-    return bill.alone, sum(one.price for one in state.reservations_of(spec))
+    return bill.alone, sum(one.price for one in state.prices.of(spec))
 
 
 def test_the_ledger_and_previews_follow(double: Double) -> None:
@@ -87,10 +87,10 @@ def test_the_ledger_and_previews_follow(double: Double) -> None:
 def test_the_prices_of_a_quote_are_those_of_the_next_booking(double: Double) -> None:
     state = State((offering(4, 10),))
     spec = job("a", 4)
-    assert [one.price for one in state.reservations_of(spec)] == [10]
+    assert [one.price for one in state.prices.of(spec)] == [10]
     state.set_prices({state.catalog[0].id: Price(30)})
     double()
-    assert [one.price for one in state.reservations_of(spec)] == [60]
+    assert [one.price for one in state.prices.of(spec)] == [60]
 
 
 def test_simulations_follow(double: Double) -> None:

@@ -73,7 +73,7 @@ def fate(cluster: Cluster, text: str) -> tuple[object, ...]:
     cluster.submit(text, name="mine", owner="ana", at=cluster.now)
     job = cluster.state.jobs.get(JobId("mine-2"))
     assert job is not None, "it was refused"
-    reserved = cluster.state.reservations_of(job.spec)
+    reserved = cluster.state.prices.of(job.spec)
     told = remaining.of_spec(cluster.state, job.spec, Millis(cluster.now))
     return job.partition, job.buys, job.buys_ms, reserved, told.longest_ms
 
@@ -135,10 +135,10 @@ def figures(state: State, text: str = DUE) -> list[object]:
     error = refusal(state, spec, now, SETTINGS)
     entries = (key(W, [W]), key(W, [marked(W, "ben")]), key(W, [marked(W, "ben"), W]))
     return [
-        state.reservations_of(spec),
-        state.standalone_rates(spec, task),
-        [state.expected_ppm("ana", it) for it in entries],
-        [state.observed_ppm("ana", it) for it in entries],
+        state.prices.of(spec),
+        state.prices.rates(spec, task),
+        [state.figures.expected_ppm("ana", it) for it in entries],
+        [state.figures.observed_ppm("ana", it) for it in entries],
         [of_job(state.learned, spec, kinds, SETTINGS.assumed_delays, slowest=slowest)
          for slowest in (False, True)],
         remaining.of_spec(state, spec, now),
@@ -193,9 +193,9 @@ def test_a_tenant_s_users_share_what_they_teach_and_no_name_is_taken_for_a_tenan
     cluster = Cluster(state)
     spec = spec_of(cluster, STEPS)
     (task,) = spec.tasks
-    assert state.standalone_rates(replace(spec, tenant="vision"), task)
-    assert not state.standalone_rates(spec, task)
-    assert not state.standalone_rates(replace(spec, owner="vision"), task)
+    assert state.prices.rates(replace(spec, tenant="vision"), task)
+    assert not state.prices.rates(spec, task)
+    assert not state.prices.rates(replace(spec, owner="vision"), task)
 
 
 def test_plans_know_of_a_new_owner_s_workload_what_three_others_have_taught() -> None:

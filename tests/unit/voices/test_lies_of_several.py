@@ -83,8 +83,8 @@ def fate(cluster: Cluster, text: str) -> tuple[object, ...]:
         job.partition,
         job.buys,
         job.buys_ms,
-        cluster.state.reservations_of(job.spec),
-        [cluster.state.expected_ppm("ana", entry) for entry in entries],
+        cluster.state.prices.of(job.spec),
+        [cluster.state.figures.expected_ppm("ana", entry) for entry in entries],
         remaining.of_spec(cluster.state, job.spec, Millis(cluster.now)),
     )
 
@@ -116,7 +116,7 @@ def test_no_job_is_charged_by_what_its_neighbours_report(lie: str, liars: int) -
         job = ledger.bill(cluster.state, Millis(begin + WINDOWS * WINDOW_MS)).jobs[
             JobId(f"mine-{liars + 1}")
         ]
-        return job.alone, cluster.state.standalone_rates(
+        return job.alone, cluster.state.prices.rates(
             cluster.state.jobs[JobId(f"mine-{liars + 1}")].spec,
             cluster.state.task(cluster.state.runs[RunId(name)]),
         )

@@ -60,9 +60,9 @@ def test_plans_see_no_more_classes_rates_or_pairs() -> None:
 def test_news_of_one_owner_makes_only_its_own_views_anew() -> None:
     state = cluster_of(OWNERS)
     seen(state)
-    before, known = state.view_cache.made, state.resolved
+    before, known = state.view_cache.made, state.figures.resolved
     state.set_learned(state.learned.taught("owner3", taught(4, "owner5")))
-    assert not is_news(known, state.resolve(), W), "it calls for no plan"
+    assert not is_news(known, state.figures.resolve(), W), "it calls for no plan"
     state.view_cache.workload_changed(W, "owner3")
     again = seen(state)
     assert state.view_cache.made - before <= 2 * JOBS // OWNERS * 2
@@ -74,9 +74,9 @@ def test_one_that_is_unlike_the_others_is_one_class_more() -> None:
     state = cluster_of(OWNERS)
     rates = Lessons().standalone.observe(W, Family("fast"), 1e6, Millis(0))
     seen(state)
-    known = state.resolved
+    known = state.figures.resolved
     state.set_learned(state.learned.taught("owner7", Lessons(standalone=rates)))
-    assert is_news(known, state.resolve(), W)
+    assert is_news(known, state.figures.resolve(), W)
     assert len({run.task.workload for run in seen(state).runs}) == 2
 
 
@@ -86,13 +86,15 @@ def test_company_that_is_as_good_as_plans_assumed_asks_for_no_plan(
 ) -> None:
     state = cluster_of(2)
     lessons, others = state.learned.of("owner1"), [marked(W, "owner5"), marked(W, "owner6"), W]
-    known = state.resolve()
+    known = state.figures.resolve()
     assert known.label("owner1", W) != W, "a label, and so rows, of its own"
     observed = lookup(lessons.throughput, key(W, others)) - less_ppm
     after = lessons.in_company([key(W, others)], observed, Millis(1))
     state.set_learned(state.learned.taught("owner1", after))
-    assert state.resolve().throughput is not known.throughput, "plans reckon with it all the same"
-    assert is_news(known, state.resolve(), W) is news
+    assert state.figures.resolve().throughput is not known.throughput, (
+        "plans reckon with it all the same"
+    )
+    assert is_news(known, state.figures.resolve(), W) is news
 
 
 @pytest.mark.long

@@ -67,7 +67,11 @@ def has_room(context: Context, job: Job) -> bool:
     """
     state = context.state
     rooms = _rooms_on_demand(context)
-    tasks = [state.task(run) for run in in_work(state, job)] if job.is_gang else state.kinds(job.id)
+    tasks = (
+        [state.task(run) for run in in_work(state, job)]
+        if job.is_gang
+        else state.tasks.kinds(job.id)
+    )
     if len(tasks) > _MANY:
         return False
     for task in tasks:
@@ -104,7 +108,7 @@ def _found_rooms(state: State) -> Iterator[_Free]:
         instance = state.instances[name]
         if instance.offering.purchase is Purchase.SPOT or not instance.takes_tasks:
             continue
-        targeting = state.targeting(name)
+        targeting = state.places.targeting(name)
         if targeting and not any(state.jobs[run.job].buys.alone for run in targeting):
             yield (
                 instance.offering,
@@ -181,7 +185,7 @@ def _spot_market(state: PlanningRecords, job: Job) -> tuple[tuple[Pool, ...], in
 
 def _usable(state: PlanningRecords, job: Job) -> list[Offering]:
     """Offerings of which one instance has room for any of its tasks."""
-    kinds = state.kinds(job.id)
+    kinds = state.tasks.kinds(job.id)
     return [offering for offering in state.catalog if all(_fits(kind, offering) for kind in kinds)]
 
 

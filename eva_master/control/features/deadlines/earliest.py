@@ -144,7 +144,7 @@ class _Bound:
     def _left(self, job: Job) -> _Work:
         """Remaining work of a job."""
         state, spec = self._state, job.spec
-        kinds = state.kinds(job.id)
+        kinds = state.tasks.kinds(job.id)
         runs = in_work(state, job)
         remaining_of = remaining.of_job(state, job, runs)
         here = [
@@ -154,7 +154,7 @@ class _Bound:
         room = self._room(spec, job.partition)
         if job.is_gang or spec.forking.forks > 1:
             return self._of_gang(spec, kinds, max(here, default=0), room)
-        rest = spec.size - state.succeeded(job.id) - state.failed(job.id) - len(runs)
+        rest = spec.size - state.tasks.succeeded(job.id) - state.tasks.failed(job.id) - len(runs)
         lengths = Counter(here)
         if rest > 0:
             alike = self._lengths(spec.of_tasks(kinds), Counter(range(len(kinds))))
@@ -236,7 +236,7 @@ class _Bound:
 
     def _speed(self, spec: JobSpec, kinds: tuple[TaskSpec, ...], room: PartitionRoom) -> Fraction:
         """Best speed of tasks against the family of their stated duration."""
-        reserved = self._state.reservations_of(spec.of_tasks(kinds))
+        reserved = self._state.prices.of(spec.of_tasks(kinds))
         speeds = [
             reservation.speed_on(offering.type.family)
             for task, reservation in zip(kinds, reserved, strict=True)

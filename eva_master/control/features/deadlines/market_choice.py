@@ -123,7 +123,7 @@ def _turn_back(context: Context, job: Job) -> None:
 def _keep_alone(context: Context, job: Job) -> None:
     """Turn jobs with time to lose back from instances with a job that has none."""
     for place in {run.target for run in context.state.in_hand(job.id) if run.target is not None}:
-        for comer in context.state.coming(place):
+        for comer in context.state.places.coming(place):
             kept = context.state.jobs[comer.job].buys.kept
             if comer.state is RunState.WAITING and not kept:
                 context.turn_back(comer, place)

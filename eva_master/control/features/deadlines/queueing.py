@@ -43,7 +43,7 @@ def behind_others(
     for other in _due_before(state, settings, spec, due_ms, now):
         if other.id == job:
             continue
-        if ours.isdisjoint(offering.id for offering in room.offerings(state.kinds(other.id))):
+        if ours.isdisjoint(offering.id for offering in room.offerings(state.tasks.kinds(other.id))):
             continue
         if waiting := _waiting(state, other):
             task_ms = remaining.longest_ms(state, other)
@@ -77,5 +77,5 @@ def _waiting(state: Records, job: Job) -> int:
     placed = sum(not run.extra for run in state.in_hand(job.id))
     if job.is_gang:
         return max(0, job.members - placed)
-    over = state.succeeded(job.id) + state.failed(job.id)
+    over = state.tasks.succeeded(job.id) + state.tasks.failed(job.id)
     return max(0, job.spec.size - over - placed)

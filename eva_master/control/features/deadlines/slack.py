@@ -41,7 +41,7 @@ class Slack:
 
 def has_a_choice(state: PlanningRecords, job: Job, settings: Settings) -> bool:
     """Whether all of its tasks may run on both markets, as far as its partition has them."""
-    kinds = [_families(kind) for kind in state.kinds(job.id)]
+    kinds = [_families(kind) for kind in state.tasks.kinds(job.id)]
     if not all(_on_both_markets(families) for families in kinds):
         return False
     home = settings.partitions.home(job.partition)
@@ -84,7 +84,7 @@ def _change_ms(
     state: PlanningRecords, job: Job, settings: Settings, *, slowest: bool = False
 ) -> int:
     """Time from the order to stop until the tasks run on demand."""
-    kinds, learned = tuple(state.kinds(job.id)), state.learned
+    kinds, learned = tuple(state.tasks.kinds(job.id)), state.learned
     families = {family for task in kinds for family in _families(task)}
     boots = (
         delays.booting(learned.delays, offering.type, slowest=slowest).boot_ms
@@ -100,7 +100,7 @@ def _left_ms(state: PlanningRecords, job: Job, now: Millis, *, alone: bool = Fal
     rests = [remaining.left_ms(state, run, now, alone=alone) for run in in_work(state, job)]
     waiting = 0
     if not job.is_gang:
-        over = state.succeeded(job.id) + state.failed(job.id)
+        over = state.tasks.succeeded(job.id) + state.tasks.failed(job.id)
         waiting = job.spec.size - over - len(rests)
     longest_ms = remaining.longest_ms(state, job) if waiting > 0 else 0
     known_rests = [rest for rest in rests if rest is not None]

@@ -76,7 +76,7 @@ def _victims_on(
 ) -> list[TaskRun]:
     state = context.state
     instance = state.instances[name]
-    targeting = state.targeting(name)
+    targeting = state.places.targeting(name)
     need = run.task.demand_on(instance.offering.type.family)
     home = context.settings.partitions.home
     if need is None or not state.can_place(name) or instance.stands:

@@ -93,7 +93,7 @@ def headed(context: Context, instance: Instance) -> Iterator[InstanceId]:
         other = state.instances[name]
         alike = other.offering.id == instance.offering.id and not other.pool and other.takes_tasks
         later = alike and _still_to_boot(instance) < _still_to_boot(other)
-        if later and partitions.home(other.partition) is home and state.coming(name):
+        if later and partitions.home(other.partition) is home and state.places.coming(name):
             yield name
 
 

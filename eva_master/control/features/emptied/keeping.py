@@ -56,7 +56,9 @@ def end(context: Context, instance: InstanceId) -> None:
     """Note that an instance is no longer empty, or is terminated."""
     memory = context.memory(EmptiedMemory).forget(instance)
     if memory is not None:
-        context.state.count_kept(ledger.kept(context.state, instance, memory.since_ms, context.now))
+        context.state.tally.count_kept(
+            ledger.kept(context.state, instance, memory.since_ms, context.now)
+        )
 
 
 def adopted(
@@ -126,7 +128,7 @@ def _kept(context: Context, instance: Instance, known: Emptied) -> KeepReason | 
             return None
         # The one that boots goes in its place, which leaves as much of a limit to others.
         if (booting := next(headed(context, instance), None)) is not None:
-            comer = context.state.coming(booting)[0].job
+            comer = context.state.places.coming(booting)[0].job
             return KeepReason(comer, until, known.since_ms, headed=True)
         memory = context.memory(EmptiedMemory)
         under_way = home.name in memory.planning or instance.id in memory.awaited
@@ -173,6 +175,6 @@ def _is_scarce(context: Context, instance: Instance, job: JobId) -> bool:
     if budget is not None and ledger.month_of_tenant(state, tenant, now) >= budget:
         return True
     home = settings.partitions.home(instance.partition)
-    allowed = allowance(state, state.partition_tally.totals(), home, now)
+    allowed = allowance(state, state.tally.partitions.totals(), home, now)
     price = sold.price - instance.offering.price
     return settings.partitions.divided and bool(allowed.refusal(0, price))

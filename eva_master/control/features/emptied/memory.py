@@ -86,7 +86,7 @@ class EmptiedMemory(Feature):
         place = old.target
         if place is not None and run.target is None and place in self.booting:
             self.deserted[place] = None
-        occupants = turn.state.occupant_ids
+        occupants = turn.state.places.occupant_ids
         for name in {run.instance: None, run.target: None, old.instance: None, old.target: None}:
             if name is not None and (name in self._known or not occupants(name)):
                 turn.touch_instance(name)

@@ -80,7 +80,11 @@ def _empty(context: Context, partition: str) -> Iterator[Instance]:
             continue
         if partitions.home(node.partition).name != partition or not state.can_place(name):
             continue
-        if state.connected(name) and not state.targeting(name) and not state.occupants(name):
+        if (
+            name in state.sessions
+            and not state.places.targeting(name)
+            and not state.occupants(name)
+        ):
             yield node
 
 
@@ -89,7 +93,7 @@ def _units(context: Context, partition: str) -> Iterator[_Unit]:
     state, partitions = context.state, context.settings.partitions
     gangs: defaultdict[str, list[TaskRun]] = defaultdict(list)
     for name in state.live:
-        comers = state.coming(name)
+        comers = state.places.coming(name)
         if not comers or not _is_late(context, name):
             continue
         for run in comers:
@@ -158,7 +162,7 @@ def _within_quotas(context: Context, runs: Sequence[TaskRun], node: Instance) ->
 def _stay(context: Context, place: InstanceId) -> None:
     """Have tasks stay that were to leave a place for those that came to it no more."""
     state = context.state
-    if state.coming(place) or not state.can_place(place):
+    if state.places.coming(place) or not state.can_place(place):
         return
     for run in state.occupants(place):
         alone = not state.jobs[run.job].is_gang or len(state.jobs[run.job].spec.tasks) == 1

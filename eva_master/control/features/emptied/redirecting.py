@@ -26,7 +26,7 @@ def redirect(context: Context, partition: str, closed: Collection[InstanceId]) -
     for name in [name for name, _ in context.memory(EmptiedMemory).of(partition)]:
         if name in closed or not state.can_place(name):
             continue
-        if state.targeting(name) or state.occupants(name):
+        if state.places.targeting(name) or state.occupants(name):
             continue
         if comers := _comers(context, name):
             for run in comers:
@@ -37,7 +37,7 @@ def redirect(context: Context, partition: str, closed: Collection[InstanceId]) -
             key=lambda it: _urgency(context, it),
             default=None,
         )
-        for run in () if booting is None else state.coming(booting):
+        for run in () if booting is None else state.places.coming(booting):
             context.retarget(run, name)
 
 
@@ -53,7 +53,7 @@ def _comers(context: Context, instance: InstanceId) -> list[TaskRun]:
             return []
         if place is None or not place == run.instance == run.target:
             return []
-        others = (*state.occupants(place), *state.targeting(place))
+        others = (*state.occupants(place), *state.places.targeting(place))
         if any(other.id not in awaited.beside for other in others):
             return []
         comers.append(run)
@@ -61,6 +61,6 @@ def _comers(context: Context, instance: InstanceId) -> list[TaskRun]:
 
 
 def _urgency(context: Context, booting: InstanceId) -> tuple[int, int]:
-    jobs = [context.state.jobs[run.job] for run in context.state.coming(booting)]
+    jobs = [context.state.jobs[run.job] for run in context.state.places.coming(booting)]
     priority = context.state.dependencies.priority
     return max((priority(job), -job.submitted_ms) for job in jobs)

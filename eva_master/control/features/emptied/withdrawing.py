@@ -26,7 +26,7 @@ def look(context: Context) -> bool:
     deserted, withdrawn = context.memory(EmptiedMemory).deserted, False
     while deserted:
         name, _ = deserted.popitem()
-        comers = context.state.targeting(name)
+        comers = context.state.places.targeting(name)
         if not _may_be_empty(context, name) or not comers:
             continue
         if all(_may_stay(context, run) for run in comers):
@@ -54,7 +54,7 @@ def _may_stay(context: Context, run: TaskRun) -> bool:
     if run.state is not RunState.RUNNING or place is None or not state.can_stay(place):
         return False
     home, job = state.instances[place], state.jobs[run.job]
-    if not home.takes_tasks or job.buys.kept or state.coming(place):
+    if not home.takes_tasks or job.buys.kept or state.places.coming(place):
         return False
     members = crew(state, job.id) if job.is_gang else ()
     return all(mate.target in (mate.instance, run.target) for mate in members)

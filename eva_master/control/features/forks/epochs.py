@@ -132,7 +132,7 @@ def _keep(context: Context, job: Job, now: Merging) -> None:
 
 def _here(context: Context, run: TaskRun) -> bool:
     """Whether the worker of a fork has a session."""
-    return run.instance is not None and context.state.connected(run.instance)
+    return run.instance is not None and run.instance in context.state.sessions
 
 
 def _present(context: Context, runs: Sequence[TaskRun], *, others: bool) -> set[tuple[int, int]]:
@@ -253,7 +253,7 @@ def _runners(context: Context, runs: list[TaskRun], training: Training) -> list[
         assert run.instance is not None
         kind = context.state.instances[run.instance].offering.type
         state = context.state
-        rates = dict(state.standalone_rates(state.jobs[run.job].spec, state.task(run)))
+        rates = dict(state.prices.rates(state.jobs[run.job].spec, state.task(run)))
         gpus[run.replica] = kind.gpu
         if speed := rates.get(kind.family, 0) / MILLION or run.progress.rate:
             measured[run.replica] = speed
@@ -262,7 +262,7 @@ def _runners(context: Context, runs: list[TaskRun], training: Training) -> list[
 
 
 def _tell(context: Context, run: TaskRun, now: Merging, total: int) -> None:
-    if run.instance is None or not context.state.connected(run.instance):
+    if run.instance is None or run.instance not in context.state.sessions:
         return
     orders = context.memory(ForkMemory).told_merges.setdefault(run.job, {})
     what = run.instance, run.attempt, context.state.sessions.get(run.instance)

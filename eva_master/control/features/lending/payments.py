@@ -28,8 +28,8 @@ def holds_room(state: Records, job: JobId) -> bool:
 
 def book(state: State, job: JobId, until: Millis) -> None:
     """Book what a job owes up to a moment; call it before its tasks change their places."""
-    if state.lending.of(job) is not None:
-        state.lending.book(job, until, holds=holds_room(state, job))
+    if state.tally.lending.of(job) is not None:
+        state.tally.lending.book(job, until, holds=holds_room(state, job))
 
 
 def adopt(
@@ -46,21 +46,23 @@ def adopt(
     """
     agreed = {terms.job: terms for terms in lawful_terms(state, plan.loans.terms, tenants)}
     for job in ours:
-        if (agreement := state.lending.of(job)) is not None and agreement.terms != agreed.get(job):
+        if (agreement := state.tally.lending.of(job)) is not None and agreement.terms != agreed.get(
+            job
+        ):
             book(state, job, now)
             if job not in agreed:
-                state.lending.end(job)
+                state.tally.lending.end(job)
     for job, terms in agreed.items():
-        if (agreement := state.lending.of(job)) is None or agreement.terms != terms:
-            state.lending.agree(terms, state.jobs[job].spec.tenant, now)
-    state.lending.transfer(lawful_transfers(plan.loans.transfers, tenants))
+        if (agreement := state.tally.lending.of(job)) is None or agreement.terms != terms:
+            state.tally.lending.agree(terms, state.jobs[job].spec.tenant, now)
+    state.tally.lending.transfer(lawful_transfers(plan.loans.transfers, tenants))
 
 
 def end(state: State, job: JobId, now: Millis) -> None:
     """Book what a job owes that is over, and let go of its terms."""
-    if state.lending.of(job) is not None:
+    if state.tally.lending.of(job) is not None:
         book(state, job, now)
-        state.lending.end(job)
+        state.tally.lending.end(job)
 
 
 def note_end(state: State, job: Job, partition: str, now: Millis, *, succeeded: bool) -> None:
@@ -74,14 +76,14 @@ def note_end(state: State, job: Job, partition: str, now: Millis, *, succeeded: 
         succeeded: Whether it ended with success.
     """
     runs = islice(state.members(job.id), _LOOKED_AT)
-    state.lending.note_end(
+    state.tally.lending.note_end(
         EndedJob(
             job.id,
             job.spec.tenant,
             partition,
             now,
             succeeded=succeeded,
-            gpu_ms=state.gpu_ms(job.id),
+            gpu_ms=state.tasks.gpu_ms(job.id),
             start_ms=max(map(_started_in_ms, runs), default=0),
         )
     )

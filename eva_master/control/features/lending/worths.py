@@ -28,7 +28,7 @@ def of_spec(state: Records, spec: JobSpec, length_ms: int | None) -> Worth | Non
         spec: The job.
         length_ms: Its duration alone.
     """
-    price = sum(reserved.price for reserved in state.reservations_of(spec))
+    price = sum(reserved.price for reserved in state.prices.of(spec))
     return worth_of(spec.worth, price, length_ms)
 
 
@@ -43,14 +43,14 @@ def book(state: State, job: Job, now: Millis) -> None:
         ran = 0 if account is None else account.busy_ms // job.spec.size
         worth = worth_of(None, _price(state, job), ran)
     if worth is not None:
-        state.lending.tenants.succeeded(job.spec.tenant, worth.after(now - job.arrived_ms))
+        state.tally.lending.tenants.succeeded(job.spec.tenant, worth.after(now - job.arrived_ms))
 
 
 def _price(state: PlanningRecords, job: Job) -> int:
     """Its reservation price; that of equal tasks of an array is asked for once."""
     if job.is_gang:
-        return sum(reserved.price for reserved in state.reservations_of(job.spec))
-    kinds = job.spec.of_tasks(state.kinds(job.id))
-    counts = map(len, state.by_kind(job.id))
-    prices = (reserved.price for reserved in state.reservations_of(kinds))
+        return sum(reserved.price for reserved in state.prices.of(job.spec))
+    kinds = job.spec.of_tasks(state.tasks.kinds(job.id))
+    counts = map(len, state.tasks.by_kind(job.id))
+    prices = (reserved.price for reserved in state.prices.of(kinds))
     return sum(price * count for price, count in zip(prices, counts, strict=True))

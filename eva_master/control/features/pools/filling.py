@@ -91,7 +91,9 @@ def _leave(context: Context, instance: Instance) -> None:
     An owned node does, and an empty member that a plan has given tasks to: it is an ordinary
     instance from now on.
     """
-    taken_over = context.state.coming(instance.id) and not context.state.occupants(instance.id)
+    taken_over = context.state.places.coming(instance.id) and not context.state.occupants(
+        instance.id
+    )
     if instance.owned or taken_over:
         draining.book(context, instance)
         context.put_instance(replace(instance, pool=""))
@@ -153,13 +155,13 @@ def _room(context: Context, standing: Standing, name: InstanceId) -> MemberRoom 
     """Free room on a member where a task could start at once."""
     state = context.state
     instance = state.instances.get(name)
-    if instance is None or not gives_room(instance, connected=state.connected(name)):
+    if instance is None or not gives_room(instance, connected=name in state.sessions):
         return None
     if not instance.pool and name not in standing.lent:
         return None
     kind = instance.offering.type
-    free = room_beside(instance.offering, state.taken(name))
-    if coming := state.coming(name):
+    free = room_beside(instance.offering, state.company.taken(name))
+    if coming := state.places.coming(name):
         free = free - state.demand(coming, instance)
     return MemberRoom(standing.pool_of[name], kind.family, free)
 

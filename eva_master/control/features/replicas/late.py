@@ -38,7 +38,7 @@ def look_for_late(turn: Turn, name: JobId) -> int | None:
             continue
         due = due_ms(ran.expected)
         remaining_ms = (due - ran.ms(turn.now)) * MILLION // max(1, ran.pace_ppm)
-        if remaining_ms <= 0 and turn.state.replicas_left(name):
+        if remaining_ms <= 0 and turn.state.tasks.replicas_left(name):
             turn.plan_wanted = True
             turn.memory(RoundMemory).overdue.add(turn.settings.partitions.home(job.partition).name)
         wait = min(wait, remaining_ms if remaining_ms > 0 else due // _LOOKS_PER_TIME)

@@ -10,20 +10,20 @@ from eva_master.model.states import TERMINAL_JOB
 class ActiveJobs(dict[JobId, None]):
     """Jobs that have not ended, in the order of their submission.
 
-    Attributes:
-        with_deadlines: The jobs with a deadline, in the same order.
+    Args:
+        with_deadlines: The jobs with a deadline, in the same order; kept up to date.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, with_deadlines: dict[JobId, None]) -> None:
         super().__init__()
-        self.with_deadlines: dict[JobId, None] = {}
+        self._with_deadlines = with_deadlines
 
     def follow(self, job: Job) -> None:
         """Take in the present record of a job."""
         if job.state in TERMINAL_JOB:
             self.pop(job.id, None)
-            self.with_deadlines.pop(job.id, None)
+            self._with_deadlines.pop(job.id, None)
             return
         self[job.id] = None
         if job.spec.deadline is not None:
-            self.with_deadlines[job.id] = None
+            self._with_deadlines[job.id] = None

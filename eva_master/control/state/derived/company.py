@@ -150,18 +150,18 @@ class Company:
     # -- looking up ------------------------------------------------------------------------------
 
     def jobs_on(self, instance: InstanceId) -> Collection[JobId]:
-        """See `Records.jobs_on`."""
+        """Jobs of an instance's task runs, see `CompanyRecords.jobs_on`."""
         jobs = self._jobs.get(instance, {})
         if len(jobs) < 2:
             return jobs
         return dict.fromkeys(self._touched[run].job for run in self._occupants[instance])
 
     def has_extras(self, instance: InstanceId) -> bool:
-        """See `Records.has_extras`."""
+        """Whether extra runs are there, see `CompanyRecords.has_extras`."""
         return instance in self._extras
 
     def groups(self, instance: InstanceId) -> list[tuple[TaskRun, int]]:
-        """See `Records.groups`."""
+        """Running task runs by likeness, see `CompanyRecords.groups`."""
         groups = self._groups.get(instance)
         if groups is None:
             return []

@@ -18,12 +18,12 @@ class Figures:
     """Learned figures, with looked-up values remembered until the figures change.
 
     Attributes:
-        learned: All learned figures.
+        learned: All learned figures. written: The figures that the journal has.
         resolved: The figures of the last plan.
     """
 
     def __init__(self) -> None:
-        self.learned = Knowledge()
+        self.learned = self.written = Knowledge()
         self._looked_up: dict[tuple[Voice, Key, int], int] = {}
         self.resolved = Resolved()
         self._resolved_of = known_of({})
@@ -70,11 +70,11 @@ class Figures:
         return self.learned.of(voice).standalone.known
 
     def expected_ppm(self, voice: Voice, entry: Key) -> int:
-        """See `Records.expected_ppm`."""
+        """Expected speed beside others, see `FigureRecords.expected_ppm`."""
         return self._beside(voice, entry, DEFAULT_PPM)
 
     def observed_ppm(self, voice: Voice, entry: Key) -> int:
-        """See `Records.observed_ppm`."""
+        """Observed speed beside others, see `FigureRecords.observed_ppm`."""
         return self._beside(voice, entry, MILLION)
 
     def _beside(self, voice: Voice, entry: Key, default_ppm: int) -> int:

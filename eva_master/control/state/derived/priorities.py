@@ -54,15 +54,16 @@ class Priorities:
     Args:
         left: The jobs that a job waits for.
         changed: Is told each job whose priority is another one now.
-
-    Attributes:
-        handed: The priorities that jobs have from others, above their own.
+        handed: The priorities that jobs have from others, above their own; kept up to date.
     """
 
     def __init__(
-        self, left: Callable[[JobId], Collection[JobId]], changed: Callable[[JobId], None]
+        self,
+        left: Callable[[JobId], Collection[JobId]],
+        changed: Callable[[JobId], None],
+        handed: dict[JobId, Handed],
     ) -> None:
-        self.handed: dict[JobId, Handed] = {}
+        self.handed = handed
         self._own: dict[JobId, Handed] = {}
         """The priorities of jobs that have not ended, but for those of 0."""
         self._offers: dict[JobId, _Offers] = {}

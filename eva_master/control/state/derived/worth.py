@@ -6,13 +6,14 @@ from collections.abc import Callable
 
 from eva_master.learning.voices.names import Voice, voice_of
 from eva_master.model.ids import JobId
-from eva_master.model.job import JobSpec
+from eva_master.model.job import JobSpec, TaskSpec
 from eva_master.model.planning.snapshot import StandaloneRates
 from eva_master.model.records import Job
 from eva_master.model.states import TERMINAL_JOB
 from eva_master.packing.valuation.job_valuation import (
     JobReservations,
     JobValuation,
+    Rates,
     Reservation,
 )
 
@@ -49,6 +50,10 @@ class Valuations:
     def of(self, spec: JobSpec) -> tuple[Reservation, ...]:
         """The reservation of each task of a job, be the job submitted or not."""
         return self.valuation(voice_of(spec)).of(spec)
+
+    def rates(self, job: JobSpec, task: TaskSpec) -> Rates:
+        """Standalone rates of a task of a job, by the job's own voice."""
+        return self.valuation(voice_of(job)).rates(task)
 
     def reservation(self, job: Job, index: int) -> Reservation:
         """The reservation price of one task of a job, and the offering with that price."""

@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import partial
 
+from eva_master.model.changes import Deferred
 from eva_master.model.planning.plan import Json, PolicyMemory
 
 MEMORY_PREFIX = "memory/"
 """Of the documents of partitions that are not the default one, whose document is ``memory``."""
+
+
+class PolicyMemories(dict[str, "PolicyMemory | None"]):
+    """The memories of policies by partition; the default one's has the empty name.
+
+    Args:
+        changed: Called with each document that changes: its name, and its content when written.
+    """
+
+    def __init__(self, changed: Callable[[str, Deferred], None]) -> None:
+        super().__init__()
+        self._changed = changed
+
+    def put(self, memory: PolicyMemory | None, partition: str = "") -> None:
+        """Keep the memory of a partition's policy, of the default one's if none is named."""
+        if memory != self.get(partition):
+            self[partition] = memory
+            self._changed(document_name(partition), partial(document_of, memory))
 
 
 def document_name(partition: str) -> str:

@@ -126,15 +126,18 @@ def test_tenants_owed_each_other_nothing_then(journal: SqlJournal) -> None:
     (sums,) = state.totals.tenants.values()
     assert (sums.value, sums.paid, sums.earned, sums.received, sums.given) == (0, 0, 0, 0, 0)
     assert (sums.gpu_ms, sums.borrowed_ms, sums.lent_ms) == (0, 0, 0)
-    assert not state.lending.in_force()
+    assert not state.tally.lending.in_force()
 
 
 def test_counters_memory_and_what_was_learned_are_there(journal: SqlJournal) -> None:
     state = State.restored(CATALOG, journal.load())
     assert asdict(state.counters) == EXPECTED["counters"]
-    assert state.memory is not None
-    assert (state.memory.policy, state.memory.version) == ("eva", EXPECTED["memory"]["version"])
-    assert sorted(state.memory.data) == EXPECTED["memory"]["keys"]
+    assert state.memories.get("") is not None
+    assert (state.memories[""].policy, state.memories[""].version) == (
+        "eva",
+        EXPECTED["memory"]["version"],
+    )
+    assert sorted(state.memories[""].data) == EXPECTED["memory"]["keys"]
     learned = state.learned.to_json()
     assert learned.pop("runtimes") == []  # not known then
     ((voice, tables),) = learned.pop("voices")
