@@ -28,11 +28,13 @@ contents: st.SearchStrategy[Content] = st.dictionaries(
 
 
 def _picture(content: Content, before: Snapshot | None) -> Snapshot:
-    """Views that are as before are the same objects, as in the album."""
+    """Views that are as before are the same objects, and a job keeps its spec."""
     jobs, runs, instances = [], [], {}
+    specs = {job.id: job.spec for job in before.jobs} if before else {}
     for number, (priority, place) in sorted(content.items()):
         job, host = JobId(f"j{number:02}"), None if place is None else InstanceId(f"i{place}")
-        jobs.append(job_view(job, JobKind.GANG, (run_id(job, 0),), Millis(0), priority))
+        view = job_view(job, JobKind.GANG, (run_id(job, 0),), Millis(0), priority)
+        jobs.append(replace(view, spec=specs.get(job, view.spec)))
         runs.append(RunView(run_id(job, 0), job, TASK, host, pinned=False, running=False))
         if host is not None:
             instances[host] = InstanceView(host, OFFERING, (), ready=True)
@@ -86,3 +88,18 @@ def test_a_picture_that_adds_to_one_that_never_came_is_refused() -> None:
         receiver.snapshot(lost)
     sender.forget()
     assert receiver.snapshot(sender.diff(picture)) == picture
+
+
+def test_the_spec_of_a_job_is_sent_once() -> None:
+    sender, receiver = Sender(), Receiver()
+    first = _picture({1: (0, None)}, None)
+    assert receiver.snapshot(_arrived(sender.diff(first))) == first
+    (job,) = first.jobs
+    second = replace(first, jobs=(replace(job, priority=7),))
+    diff = _arrived(sender.diff(second))
+    assert [view.spec.name for view in diff.jobs] == [""]
+    assert receiver.snapshot(diff) == second
+    renamed = replace(second, jobs=(replace(job, spec=replace(job.spec, partition="ml")),))
+    assert receiver.snapshot(_arrived(sender.diff(renamed))) == renamed
+    sender.forget()
+    assert receiver.snapshot(_arrived(sender.diff(renamed))) == renamed

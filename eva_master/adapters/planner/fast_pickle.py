@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 from eva_master.model.catalog import InstanceType, Offering
-from eva_master.model.job import Program, TaskSpec
+from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.planning.estimate import Estimate
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Hold, NewInstance, Suspend
@@ -34,6 +34,7 @@ _NUMEROUS = (
     Hosting,
     InstanceType,
     InstanceView,
+    JobSpec,
     JobView,
     Move,
     NewInstance,

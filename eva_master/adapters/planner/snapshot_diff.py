@@ -7,13 +7,17 @@ the ids of removed ones are sent.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from eva_master.control.state.view_cache import SortedValues
+from eva_master.model.job import JobSpec
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
+
+_KNOWN = JobSpec("", "", ())
+"""In place of the spec of a job's last view; no job has an empty name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +27,7 @@ class SnapshotDiff:
     Attributes:
         base: Number of the snapshot that it applies to, 0 for an empty one.
         number: Number of the resulting snapshot.
+        jobs: New views of jobs, with an empty spec where a job's is that of its last view.
         rest: The snapshot without jobs, task runs and instances.
         dropped: Ids of jobs, task runs and instances that are gone.
     """
@@ -47,6 +52,7 @@ class Sender:
     def diff(self, snapshot: Snapshot) -> SnapshotDiff:
         """The difference to send for a snapshot, which the other end is then assumed to have."""
         views: tuple[tuple[Any, ...], ...] = snapshot.jobs, snapshot.runs, snapshot.instances
+        sent_jobs: dict[str, JobView] = self._sent[0]
         kept: list[dict[str, Any]] = []
         fresh: list[Any] = []
         dropped: list[tuple[str, ...]] = []
@@ -57,7 +63,7 @@ class Sender:
             kept.append(now)
         self._number += 1
         base, self._base, self._sent = self._base, self._number, tuple(kept)
-        jobs, runs, instances = fresh
+        jobs, runs, instances = tuple(_brief(view, sent_jobs) for view in fresh[0]), *fresh[1:]
         gone = dropped[0], dropped[1], dropped[2]
         rest = replace(snapshot, jobs=(), runs=(), instances=())
         return SnapshotDiff(base, self._number, rest, jobs, runs, instances, gone)
@@ -65,6 +71,12 @@ class Sender:
     def forget(self) -> None:
         """Send all of the next snapshot, since the other end may have lost the last one."""
         self._base, self._sent = 0, ({}, {}, {})
+
+
+def _brief(view: JobView, sent_jobs: Mapping[str, JobView]) -> JobView:
+    """A job's view without its spec, if the other end has that: specs never change, views do."""
+    before = sent_jobs.get(view.id)
+    return view if before is None or before.spec is not view.spec else replace(view, spec=_KNOWN)
 
 
 class Receiver:
@@ -88,12 +100,22 @@ class Receiver:
             self._sorted = SortedValues(), SortedValues(), SortedValues()
         elif diff.base != self._number:
             raise LookupError(f"snapshot {diff.base} is not {self._number}")
-        fresh: list[Iterable[Any]] = [diff.jobs, diff.runs, diff.instances]
+        jobs = [self._with_spec(view) for view in diff.jobs]
+        fresh: list[Iterable[Any]] = [jobs, diff.runs, diff.instances]
         for sorted_values, views, gone in zip(self._sorted, fresh, diff.dropped, strict=True):
             for name in gone:
                 sorted_values.drop(name)
             for view in views:
                 sorted_values.put(view.id, view)
         self._number = diff.number
-        jobs, runs, instances = (sorted_values.ordered() for sorted_values in self._sorted)
-        return replace(diff.rest, jobs=jobs, runs=runs, instances=instances)
+        views, runs, instances = (sorted_values.ordered() for sorted_values in self._sorted)
+        return replace(diff.rest, jobs=views, runs=runs, instances=instances)
+
+    def _with_spec(self, view: JobView) -> JobView:
+        """A job's view with the spec of its last view, if it came without one."""
+        if view.spec.name:
+            return view
+        before: JobView | None = self._sorted[0].get(view.id)
+        if before is None:
+            raise LookupError(f"job {view.id} came without its spec, and no view of it is here")
+        return replace(view, spec=before.spec)
