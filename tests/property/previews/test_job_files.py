@@ -96,6 +96,7 @@ VALUES: Mapping[str, tuple[Any, ...]] = {
     "after": (["old0"], [{"job": "old0", "when": "ended"}]),
     "unique": (True,),
     "dag": ("nightly",),
+    "labels": ({"team": "vision"},),
 }
 """Values of each key, beside none; keys that others need come first."""
 
