@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "design" / "failures.md").read_text()
+PAGE = (ROOT / "docs" / "reference" / "failures.md").read_text()
 _NAMED = re.compile(r"`(test_\w+\.py)::(test_\w+)`")
 _ROWS = [line for line in PAGE.splitlines() if line.startswith("| ") and " --- " not in line]
 _HEADS = [line for line in _ROWS if "shown by" in line]
