@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PROTO_VENV := .venv-proto
 PIP := -m pip install --disable-pip-version-check
 
-.PHONY: setup demo quick test long root explore fuzz faults rest worlds live forked-training check proto bench bench-compare bundle lock clean
+.PHONY: setup demo quick test long root explore fuzz faults rest worlds live forked-training check proto bench bench-compare bundle wheels lock clean
 
 setup: $(VENV)/.done
 
@@ -117,3 +117,7 @@ clean:
 bundle: setup
 	$(BIN)/python -m deploy.bundle worker
 	$(BIN)/python -m deploy.bundle master
+
+# Wheels of the six distributions.
+wheels: setup
+	$(BIN)/python -m deploy.wheels

@@ -29,7 +29,7 @@ from benchmarks.harness import (
     wait_until,
 )
 from benchmarks.submission import limited_master
-from eva_master.adapters.rpc.client.master import Client
+from eva_client.rpc.master import Client
 from eva_master.adapters.store import SqlJournal
 
 GOAL_MS = 100.0

@@ -32,7 +32,7 @@ from benchmarks.harness import (
     surroundings,
     wait_until,
 )
-from eva_master.adapters.rpc.client.master import Client
+from eva_client.rpc.master import Client
 
 TASKS = 100_000
 AGENTS = 50

@@ -21,10 +21,10 @@ from eva_lab.simulator.run import Setup, simulate
 from eva_master.adapters.catalog import load_catalog
 from eva_master.adapters.loop.collector import spare_lasting_values
 from eva_master.app.nodes.simulated import nodes_of
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import Workload
 from eva_master.model.resources import Resources
 from eva_master.model.trace import Trace, TraceJob, TraceTask
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Workload
 
 TASKS = 100_000
 NODES = 50

@@ -24,7 +24,6 @@ from benchmarks.harness import Figures, publish, surroundings
 from eva_master.control.machine import Machine
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.actions import Action, LaunchInstance, RequestPlan, StartTask
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.events import (
@@ -38,12 +37,13 @@ from eva_master.model.events import (
     WorkerRegistered,
     WorkerReported,
 )
-from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import Resources
-from eva_master.model.states import JobState
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload
+from eva_wire.values.states import JobState
 
 TASKS = (1_000, 10_000)
 SLOTS = 64

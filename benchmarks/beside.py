@@ -30,7 +30,7 @@ from benchmarks.harness import (
     surroundings,
 )
 from benchmarks.load import users
-from eva_master.adapters.rpc.client.master import Client
+from eva_client.rpc.master import Client
 
 GOAL_S = 30.0
 """Goal for the processor time until the small job runs."""

@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from eva_master.adapters.rpc._proto import worker_pb2 as pb
-from eva_master.adapters.rpc._proto.worker_pb2_grpc import EnrolmentStub, WorkersStub
+from eva_wire._proto import worker_pb2 as pb
+from eva_wire._proto.worker_pb2_grpc import EnrolmentStub, WorkersStub
 from eva_worker.link.channel import dial
 from eva_worker.link.identity import Identity
 from eva_worker.link.joining import Invitation

@@ -26,11 +26,11 @@ from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
 from eva_master.model.actions import LaunchInstance, SyncCloud, TerminateInstance
 from eva_master.model.catalog import InstanceType, Offering
-from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, Workload, run_id
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.model.resources import Resources
-from eva_master.model.states import InstanceState
+from eva_wire.values.ids import Family, InstanceId, JobId, Millis, Price, Workload, run_id
+from eva_wire.values.states import InstanceState
 from tests.fakes.aws.service import CREDENTIALS, REGION, Aws
 
 GOAL_S = 2.0

@@ -83,7 +83,7 @@ BENCHMARKS = (
         ("-m", "benchmarks.submission", "--queued=20", "--samples=30", "--json"),
         ("submission_ms.median",),
     ),
-    Benchmark("help", ("-m", "eva_master.app.cli", "--help")),
+    Benchmark("help", ("-m", "eva_client.cli", "--help")),
 )
 
 

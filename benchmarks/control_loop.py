@@ -22,14 +22,14 @@ from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.adapters.catalog import load_catalog
 from eva_master.app.sections.building import build_policy
 from eva_master.control.settings import Settings
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.events import Event
-from eva_master.model.ids import MILLIS_PER_HOUR, Family, Millis, Workload
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import Resources
 from eva_master.ports import Policy
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import MILLIS_PER_HOUR, Family, Millis, Workload
 
 POLICIES = ("no_packing", "eva")
 _ARRIVAL_MS = 40_000

@@ -38,11 +38,11 @@ from eva_lab.traces.fleets.recipes import GpusRecipe
 from eva_lab.traces.spot.files import read_market
 from eva_master.adapters.catalog import load_catalog
 from eva_master.control.planning import snapshot_builder
-from eva_master.model.ids import Millis
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.trace import SpotUse
 from eva_master.ports import Policy
+from eva_wire.values.ids import Millis
 
 FOLDER = Path(__file__).parent / "counted"
 FILE = FOLDER / "counts.json"

@@ -19,10 +19,10 @@ from dataclasses import replace
 
 from benchmarks.harness import Figures, publish, surroundings
 from eva_lab.runs import named_policy
-from eva_master.model.ids import Millis
 from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.testing.snapshots import Cluster, carried_out, offer, task
+from eva_wire.values.ids import Millis
 
 _TASKS = (300, 1_000, 7_500)
 _ROUNDS = 3

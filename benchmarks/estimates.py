@@ -31,14 +31,14 @@ from eva_master.learning.runtimes import (
     RunTimes,
     Traits,
 )
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import Family, JobId, Millis, Workload
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.records import Job, TaskRun, untouched
 from eva_master.model.resources import Resources
-from eva_master.model.states import JobState
 from eva_master.model.values import replace
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Family, JobId, Millis, Workload
+from eva_wire.values.states import JobState
 
 TASKS, OWNERS = 2_000, 64
 GOAL_US = 20.0

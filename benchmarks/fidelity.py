@@ -26,16 +26,16 @@ from pathlib import Path
 import yaml
 
 from benchmarks.harness import ROOT, START_S, Figures, options, publish, surroundings, wait_until
+from eva_client.rpc.master import Client
 from eva_lab.history import Replay, read_history
 from eva_lab.runs import named_policy
 from eva_lab.simulator.cluster.delays import Accounting
 from eva_lab.simulator.results.metrics import SimulationOutcome
 from eva_lab.simulator.run import Setup, simulate
 from eva_master.adapters.catalog import load_catalog
-from eva_master.adapters.rpc.client.master import Client
 from eva_master.control.settings import Settings
-from eva_master.model.errors import Unreachable
 from eva_master.model.trace import Trace
+from eva_wire.values.errors import Unreachable
 
 _STEP_S = 0.05
 _WITHIN_S = 180.0
@@ -152,7 +152,7 @@ def _cluster(home: Path) -> Iterator[Client]:
     config, state = home / "master.yaml", home / "state"
     sold = {"file": str(_catalog_file(home)), "only": _FAMILIES}
     config.write_text(yaml.safe_dump({**_SETTINGS, "catalog": sold}))
-    command = (sys.executable, "-m", "eva_master.app.cli", "up", "--config", str(config))
+    command = (sys.executable, "-m", "eva_client.cli", "up", "--config", str(config))
     ours = {name: value for name, value in os.environ.items() if not name.startswith("EVA_")}
     with (home / "master.log").open("wb") as log:
         master = subprocess.Popen(

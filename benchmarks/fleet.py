@@ -32,9 +32,9 @@ from eva_lab.traces.fleets.recipes import GpusRecipe
 from eva_master.adapters.loop.collector import spare_lasting_values
 from eva_master.app.sections.base import OnePolicySection
 from eva_master.app.sections.policies import forking_by
-from eva_master.model.errors import EvaError
 from eva_master.model.fleet.partitions import Partitions
 from eva_master.model.trace import Trace
+from eva_wire.values.errors import EvaError
 
 POLICIES = ("hadar", "eva", "fifo")
 """Policies that are compared unless others are named."""

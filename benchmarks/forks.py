@@ -33,14 +33,14 @@ from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.sections.base import OnePolicySection
 from eva_master.app.sections.policies import forking_by
 from eva_master.control.settings import Settings
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.fleet.forking import Forking
 from eva_master.model.fleet.partitions import Partitions
 from eva_master.model.forks.merging import MergeRule
-from eva_master.model.ids import Family, RunId, Workload
 from eva_master.model.job import ForkRules, JobSpec, Program, Restarts, TaskSpec
 from eva_master.model.resources import Resources
 from eva_master.model.trace import GPU_SLOT
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Family, RunId, Workload
 
 _STEPS_PER_S = 10
 """On the type that suits a model best."""

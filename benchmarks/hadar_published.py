@@ -34,9 +34,7 @@ from eva_lab.simulator.run import Setup, Simulation
 from eva_lab.traces.fleets.gpu_jobs import GpuJob, read_gpu_jobs
 from eva_lab.traces.fleets.recipes import GpusRecipe
 from eva_master.adapters.loop.collector import spare_lasting_values
-from eva_master.adapters.text.yamlfile import scalar
 from eva_master.model.catalog import Purchase
-from eva_master.model.ids import MILLIS_PER_HOUR, Family
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.trace import Trace
 from eva_master.testing.snapshots import Cluster, carried_out, offer, task
@@ -45,6 +43,8 @@ from eva_policies.hadar_published.find_alloc import Allocator, Candidate
 from eva_policies.hadar_published.prices import extremes, price_ranges
 from eva_policies.hadar_published.requests import GpuRequest, Utility, weight, worth
 from eva_policies.hadar_published.servers import Kind, Server, free_of, kinds
+from eva_wire.text.yamlfile import scalar
+from eva_wire.values.ids import MILLIS_PER_HOUR, Family
 from tests.fakes.fleets.exact_round import Gang, most_utility
 
 _TYPES = ("v100", "p100", "k80")

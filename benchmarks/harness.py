@@ -19,9 +19,9 @@ from typing import Any
 
 import yaml
 
-from eva_master.adapters.rpc.client.master import Client
-from eva_master.app.cli.session import console
-from eva_master.app.cli.views.grid import Grid
+from eva_client.cli.session import console
+from eva_client.cli.views.grid import Grid
+from eva_client.rpc.master import Client
 from eva_master.app.config import LimitsSection
 
 ROOT = Path(__file__).parent.parent

@@ -38,15 +38,15 @@ from benchmarks.harness import (
     surroundings,
 )
 from benchmarks.standing_master import THREADS
+from eva_client.rpc.master import Client
 from eva_master.adapters.catalog import load_catalog
 from eva_master.adapters.loop.clock import SystemClock
-from eva_master.adapters.rpc.client.master import Client
 from eva_master.adapters.store import SqlJournal, rows
 from eva_master.model.changes import Changes, InstanceAccount, JobAccount
-from eva_master.model.ids import Exact, InstanceId, JobId, Millis, Workload, run_id
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.records import Instance, Job, Outcome, TaskRun
 from eva_master.model.resources import Resources
+from eva_wire.values.ids import Exact, InstanceId, JobId, Millis, Workload, run_id
 
 START_GOAL_S = 10.0
 SCRAPE_GOAL_MS = 5.0

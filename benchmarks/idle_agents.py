@@ -40,11 +40,11 @@ from eva_master.adapters.store import SqlJournal
 from eva_master.app.config import MasterConfig
 from eva_master.model.catalog import Offering
 from eva_master.model.changes import Changes, InstanceAccount
-from eva_master.model.ids import InstanceId, JobId, Millis, Workload, run_id
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.model.resources import Resources
-from eva_master.model.states import InstanceState, JobState, RunState
+from eva_wire.values.ids import InstanceId, JobId, Millis, Workload, run_id
+from eva_wire.values.states import InstanceState, JobState, RunState
 
 GOAL_PERCENT = 25.0
 """Goal: share of one core for 2,000 agents."""

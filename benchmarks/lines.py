@@ -19,7 +19,6 @@ from benchmarks.harness import Figures, publish
 from eva_master.control.machine import Machine
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.actions import Action, LaunchInstance, RequestPlan, StartTask
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.events import (
@@ -32,11 +31,12 @@ from eva_master.model.events import (
     WorkerRegistered,
     WorkerReported,
 )
-from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.planning.plan import NewInstance, Plan
 from eva_master.model.planning.standing import Line, Pool
 from eva_master.model.resources import Resources
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload
 
 WAITING = (100, 10_000)
 GOAL_RATIO = 1.3

@@ -38,13 +38,13 @@ from benchmarks.harness import (
     surroundings,
     wait_until,
 )
+from eva_client.rpc.master import Client
 from eva_lab.experiments.fixed import ClusterSection
 from eva_lab.simulator.run import Setup, Simulation
 from eva_lab.simulator.scenario.earlier import taught
 from eva_lab.simulator.scenario.submission import OWNER
 from eva_lab.traces.recipes import TasksRecipe
 from eva_master.adapters.loop.clock import SystemClock
-from eva_master.adapters.rpc.client.master import Client
 from eva_master.adapters.store.journal import SqlJournal
 from eva_master.app.config import policy_config
 from eva_master.app.policy_registry import policies

@@ -34,8 +34,8 @@ from benchmarks.harness import (
 )
 from benchmarks.submission import JobFiles
 from benchmarks.watchers import watchers
-from eva_master.adapters.rpc.client.master import Client
-from eva_master.model.errors import Unreachable
+from eva_client.rpc.master import Client
+from eva_wire.values.errors import Unreachable
 
 GOAL_MS = 2_000.0
 """Goal for the 99th percentile of submissions."""
@@ -149,7 +149,7 @@ def _eva(master: RunningMaster, *arguments: str) -> tuple[float, float]:
     environment: Mapping[str, str] = {**os.environ, "EVA_CONFIG": str(file), "COLUMNS": "120"}
     begin_s, before = time.monotonic(), os.times()
     subprocess.run(
-        [sys.executable, "-m", "eva_master.app.cli", *arguments],
+        [sys.executable, "-m", "eva_client.cli", *arguments],
         env=environment,
         stdout=subprocess.DEVNULL,
         check=True,

@@ -28,7 +28,7 @@ import numpy as np
 
 from eva_lab.traces.fleets.worlds import World
 from eva_lab.traces.lines import read_lines
-from eva_master.model.errors import EvaError
+from eva_wire.values.errors import EvaError
 
 _SIZES, _MACHINES = (2, 8), (321, 231)
 """GPUs of a machine, and how many machines of Philly have so many."""

@@ -30,9 +30,9 @@ from eva_lab.experiments.worlds import money_of, world_setup
 from eva_lab.simulator.run import Simulation
 from eva_lab.traces.fleets.recipes import WorldRecipe
 from eva_master.model.accounting.worth import Worth
-from eva_master.model.errors import EvaError
-from eva_master.model.ids import MILLION
 from eva_master.model.trace import Trace
+from eva_wire.values.errors import EvaError
+from eva_wire.values.ids import MILLION
 
 RESULTS = Path("build/misreports.jsonl")
 _ROUND_S = 3600

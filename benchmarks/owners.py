@@ -24,8 +24,8 @@ from eva_lab.simulator.run import Setup, Simulation
 from eva_lab.traces.recipes import ProductionRecipe
 from eva_master.adapters.catalog import load_catalog
 from eva_master.control.rounds import cycle
-from eva_master.model.ids import Workload
 from eva_master.model.trace import Trace
+from eva_wire.values.ids import Workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

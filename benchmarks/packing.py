@@ -28,10 +28,7 @@ from typing import Any
 
 from benchmarks.packing_files import Inputs, Pairs, load
 from eva_master.learning.colocation import key, observe
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Catalog, InstanceType, Offering
-from eva_master.model.errors import EvaError
-from eva_master.model.ids import MILLION, Family, JobId, Millis, Price, Workload, run_id
 from eva_master.model.job import Program, TaskSpec
 from eva_master.model.planning.snapshot import RunView, Snapshot, ThroughputTable
 from eva_master.model.resources import Resources
@@ -41,6 +38,9 @@ from eva_master.packing.lp.optimizer import Optimizer, Seed, Tier
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.packing.reconfiguration.column_memory import KEPT
 from eva_master.testing.job_views import job_view
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.errors import EvaError
+from eva_wire.values.ids import MILLION, Family, JobId, Millis, Price, Workload, run_id
 
 Amounts = tuple[float, float, float]
 """GPUs, CPUs, GiB."""

@@ -8,8 +8,8 @@ from typing import Annotated, TypeVar
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from eva_lab.traces.rows import read_json, refusal
-from eva_master.adapters.text.yamlfile import dotted, wording
-from eva_master.model.errors import Problem
+from eva_wire.text.yamlfile import dotted, wording
+from eva_wire.values.errors import Problem
 
 _Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _Size = Annotated[float, Field(gt=0, allow_inf_nan=False)]

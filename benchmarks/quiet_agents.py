@@ -18,8 +18,8 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from eva_master.adapters.rpc._proto import worker_pb2 as pb
-from eva_master.adapters.rpc._proto.worker_pb2_grpc import WorkersStub
+from eva_wire._proto import worker_pb2 as pb
+from eva_wire._proto.worker_pb2_grpc import WorkersStub
 from eva_worker.link.channel import dial
 
 Outgoing = asyncio.Queue[pb.WorkerMessage]

@@ -57,11 +57,11 @@ from eva_master.model.events import (
     WorkerRegistered,
     WorkerReported,
 )
-from eva_master.model.ids import MILLION, InstanceId, Millis, RunId, Workload
 from eva_master.model.job import JobSpec, TaskSpec
 from eva_master.model.planning.snapshot import Snapshot, ThroughputTable
 from eva_master.ports import Policy
 from eva_master.testing.job_views import changed
+from eva_wire.values.ids import MILLION, InstanceId, Millis, RunId, Workload
 
 KINDS: tuple[tuple[str, Amounts], ...] = (
     ("train", (1, 4, 16)),

@@ -48,10 +48,10 @@ from eva_master.app.config import policy_config
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.base import OnePolicySection
 from eva_master.app.sections.policies import estimates_of
-from eva_master.model.errors import EvaError
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.trace import Trace
 from eva_master.packing.elastic.fixed import built
+from eva_wire.values.errors import EvaError
 
 _ORACLE = "oracle"
 _PER_CENT = 100

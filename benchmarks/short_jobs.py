@@ -35,9 +35,9 @@ from eva_lab.simulator.run import Setup, Simulation
 from eva_lab.traces.recipes import HawkRecipe, Resampling
 from eva_master.adapters.loop.collector import spare_lasting_values
 from eva_master.app.sections.base import ShortSection
-from eva_master.model.ids import MILLION
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.trace import SLOT, Trace
+from eva_wire.values.ids import MILLION
 
 CUTOFF_S = 90.5811
 """Jobs whose tasks take less on average are short; that of the Yahoo trace in Hawk's paper."""

@@ -46,16 +46,16 @@ from eva_lab.simulator.run import Setup, Simulation
 from eva_lab.traces import read_interference, read_trace
 from eva_lab.traces.spot.files import read_market
 from eva_master.adapters.catalog import load_catalog
-from eva_master.adapters.text.quantities import parse_duration
 from eva_master.app.sections.base import OnePolicySection
 from eva_master.app.sections.policies import spot_choice_by
 from eva_master.learning.market.pools import Pool
 from eva_master.model.catalog import Catalog, Purchase
-from eva_master.model.errors import EvaError
 from eva_master.model.fleet.market import ANY_TYPE, Market, Span
-from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, JobId, own_run, run_id
 from eva_master.model.planning.spot_choice import SpotChoice
 from eva_master.model.trace import SpotUse, Trace, TraceTask
+from eva_wire.text.quantities import parse_duration
+from eva_wire.values.errors import EvaError
+from eva_wire.values.ids import MILLION, MILLIS_PER_HOUR, JobId, own_run, run_id
 
 _AMPLE = 100_000
 """A pool that is up has room for so many instances."""

@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from eva_master.learning.market.pools import Pool, SpotPools
-from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Millis
 from eva_master.model.planning.spot_choice import SpotChoice
 from eva_master.packing.deadlines.choice import Chooser, Situation
 from eva_master.packing.deadlines.outlook import outlook
 from eva_master.packing.deadlines.table import MarketChoice, SpotForecast
+from eva_wire.values.ids import MILLION, MILLIS_PER_HOUR, Millis
 
 _COLUMNS = {
     "greedy": SpotChoice.UNTIL_SAFETY_NET,

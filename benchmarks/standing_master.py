@@ -26,8 +26,8 @@ from eva_master.app.master import serve
 from eva_master.app.settings import master_model
 from eva_master.model.actions import CloudAction, LaunchInstance, SyncCloud, TerminateInstance
 from eva_master.model.events import CloudListed, InstanceGone, InstanceUp
-from eva_master.model.ids import InstanceId, Millis
 from eva_master.ports import Clock, Inbox
+from eva_wire.values.ids import InstanceId, Millis
 
 THREADS = "threads.json"
 """Beside the request: the system's ids of the master's threads, by name."""

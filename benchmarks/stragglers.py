@@ -24,13 +24,13 @@ from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.sections.building import build_policy
 from eva_master.control.measure import ledger
 from eva_master.control.settings import Settings
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import InstanceType, Offering, Purchase
 from eva_master.model.fleet.nodes import NODE_ZONE, OwnedNode
-from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload
 from eva_master.model.job import ArrayRules, JobSpec, Program, Stragglers, TaskSpec
 from eva_master.model.records import Job
 from eva_master.model.resources import Resources
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload
 
 TASKS, SHARE, FACTOR, SEEDS = 100, 0.04, 6.0, 2
 WHERE = ("own machines", "eva", "no_packing", "stratus")

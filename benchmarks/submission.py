@@ -32,8 +32,8 @@ from benchmarks.harness import (
     surroundings,
     wait_until,
 )
+from eva_client.rpc.master import Client
 from eva_master.adapters.catalog import load_catalog
-from eva_master.adapters.rpc.client.master import Client
 from eva_master.adapters.store import SqlJournal
 from eva_master.model.changes import Round
 

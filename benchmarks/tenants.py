@@ -31,9 +31,9 @@ from eva_lab.runs import options_of
 from eva_lab.simulator.run import Simulation
 from eva_lab.traces.fleets.recipes import WorldRecipe
 from eva_master.adapters.loop.collector import spare_lasting_values
-from eva_master.model.errors import EvaError
-from eva_master.model.ids import MILLION
 from eva_master.model.trace import Trace
+from eva_wire.values.errors import EvaError
+from eva_wire.values.ids import MILLION
 
 POLICIES = ("astraea", "gandiva_fair", "hived")
 """Policies that are compared unless others are named."""

@@ -27,8 +27,8 @@ from rich.table import Table
 from eva_master.adapters.catalog.gpus import GPUS, SHEETS
 from eva_master.learning.speeds.first_rates import first_rate_ppm
 from eva_master.learning.speeds.type_rates import Row, type_speeds
-from eva_master.model.ids import MILLION, Family, Workload
 from eva_master.model.job import Training
+from eva_wire.values.ids import MILLION, Family, Workload
 
 Measured = Mapping[str, Mapping[Family, float]]
 Speeds = Mapping[Family, float]

@@ -17,9 +17,9 @@ import grpc
 import yaml
 
 from benchmarks.harness import RunningMaster
-from eva_master.adapters.pki.names import MASTER_NAME
-from eva_master.adapters.rpc.channels import MAX_MESSAGE_BYTES
 from eva_master.app.config import LimitsSection
+from eva_wire.rpc.channels import MAX_MESSAGE_BYTES
+from eva_wire.rpc.names import MASTER_NAME
 
 _WATCH = "/eva.api.v1.Jobs/Watch"
 _STARTS_S = 120.0

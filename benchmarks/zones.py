@@ -22,10 +22,10 @@ from benchmarks.packing import PAIRS, snapshot, table_7, table_of
 from eva_lab.runs import named_policy
 from eva_master.adapters.catalog.market import as_spot
 from eva_master.model.catalog import Catalog, Offering, Purchase, spot_family
-from eva_master.model.ids import MILLION, Millis, Price
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.testing.snapshots import carried_out
+from eva_wire.values.ids import MILLION, Millis, Price
 
 _ROUND_MS = 300_000
 _LIFE_MS = 6 * 3_600_000

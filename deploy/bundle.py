@@ -17,7 +17,6 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import tomllib
 from collections.abc import Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
@@ -25,17 +24,13 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-REPOSITORY = Path(__file__).parents[1]
+from deploy.wheels import DISTRIBUTIONS, REPOSITORY, build, folder, packages, project
+
 PYTHON = "3.11"
 """Python version of the wheels; the user data asks for the same."""
 
-# Imports of `eva_worker`; the master needs all that the distribution names.
-_WORKER = (
-    *("botocore", "click", "cryptography", "docker", "eva-iterator", "grpcio", "nvidia-ml-py"),
-    *("obstore", "prometheus-client", "protobuf", "psutil", "structlog"),
-)
-_OURS = {"eva-scheduler": REPOSITORY, "eva-iterator": REPOSITORY / "iterator_sdk"}
-_PACKAGES = ("eva_lab", "eva_master", "eva_policies", "eva_worker")
+_ROOTS = {"worker": ("eva-worker",), "master": ("eva-scheduler", "eva-lab")}
+"""Distributions that a machine runs; what they need comes with them."""
 _PLATFORMS = ("manylinux_2_28", "manylinux_2_17", "manylinux2014")
 _PIP = "pip"
 
@@ -54,13 +49,13 @@ def make(role: str, *, arch: str = "x86_64", into: Path = REPOSITORY / "dist") -
     into.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="eva-bundle-") as scratch:
         wheels = Path(scratch, "wheels")
-        names = _closure(_WORKER if role == "worker" else (*_project()["dependencies"],))
-        _download(sorted(names - _OURS.keys()), arch, wheels)
-        _build(wheels)
+        names = _closure(_ROOTS[role])
+        _download(sorted(names - {*DISTRIBUTIONS}), arch, wheels)
+        build(sorted(names & {*DISTRIBUTIONS}), wheels)
         aside = Path(scratch, "bundle.tar")
         _pack(aside, [*wheels.iterdir(), REPOSITORY / f"deploy/systemd/eva-{role}.service"])
         digest = hashlib.sha256(aside.read_bytes()).hexdigest()
-        version = _project()["version"]
+        version = project(_ROOTS[role][0])["version"]
         made = into / f"eva-{role}-{version}-{arch}-{digest[:16]}.tar"
         # Not renamed: the two may be on different disks.
         made.write_bytes(aside.read_bytes())
@@ -76,18 +71,14 @@ def source_digest() -> str:
 
 
 def _sources() -> Iterator[Path]:
-    for name in ("pyproject.toml", "constraints.txt", "iterator_sdk/pyproject.toml"):
-        yield REPOSITORY / name
-    for folder in (*_PACKAGES, "iterator_sdk", "deploy/systemd"):
-        for path in (REPOSITORY / folder).rglob("*"):
-            if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".pyc":
-                yield path
-
-
-def _project() -> dict[str, list[str]]:
-    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-    assert isinstance(project, dict)
-    return project
+    yield REPOSITORY / "constraints.txt"
+    folders = [REPOSITORY / "deploy"]
+    for name in DISTRIBUTIONS:
+        yield folder(name) / "pyproject.toml"
+        folders += packages(name)
+    for path in (path for top in folders for path in top.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".pyc":
+            yield path
 
 
 def _closure(roots: Iterable[str]) -> set[str]:
@@ -101,11 +92,7 @@ def _closure(roots: Iterable[str]) -> set[str]:
         if key in seen:
             continue
         seen.add(key)
-        try:
-            needed = requires(wanted.name) or []
-        except PackageNotFoundError:
-            raise SystemExit(f"{wanted.name} is not installed: run make setup") from None
-        for line in needed:
+        for line in _needed(wanted.name):
             requirement = Requirement(line)
             extras = ["", *wanted.extras]
             if not requirement.marker or any(
@@ -113,6 +100,20 @@ def _closure(roots: Iterable[str]) -> set[str]:
             ):
                 unseen.append(requirement)
     return {name for name, _ in seen}
+
+
+def _needed(name: str) -> Iterator[str]:
+    """Requirements of a distribution: the project's own as its file says, others as installed."""
+    if name in DISTRIBUTIONS:
+        table = project(name)
+        yield from table["dependencies"]
+        for extra, lines in table.get("optional-dependencies", {}).items():
+            yield from (f"{line}; extra == '{extra}'" for line in lines)
+        return
+    try:
+        yield from requires(name) or ()
+    except PackageNotFoundError:
+        raise SystemExit(f"{name} is not installed: run make setup") from None
 
 
 def _download(names: Iterable[str], arch: str, wheels: Path) -> None:
@@ -131,13 +132,6 @@ def _download(names: Iterable[str], arch: str, wheels: Path) -> None:
     subprocess.run([*common, "--require-hashes", "-r", str(requirements)], check=True)
     # This pip only unpacks verified files, so its version is of no consequence.
     subprocess.run([*common, _PIP], check=True)
-
-
-def _build(wheels: Path) -> None:
-    for path in _OURS.values():
-        command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check"]
-        command += ["--no-deps", "--no-build-isolation", "--wheel-dir", str(wheels), str(path)]
-        subprocess.run(command, check=True)
 
 
 def _pack(target: Path, files: Iterable[Path]) -> None:

@@ -12,14 +12,14 @@ from eva_lab.simulator.scenario.journal_replay import Past, latest, past
 from eva_lab.simulator.scenario.left_out import left_out
 from eva_master.adapters.catalog import current_types, load_catalog
 from eva_master.adapters.store.reading import copied_journal
-from eva_master.adapters.text.moments import date_of
 from eva_master.control.measure import ledger
 from eva_master.control.state.store import State
 from eva_master.model.catalog import Catalog
-from eva_master.model.errors import InvalidTrace
 from eva_master.model.fleet.nodes import OwnedNode, offerings
-from eva_master.model.ids import Millis
 from eva_master.model.resources import Resources
+from eva_wire.text.moments import date_of
+from eva_wire.values.errors import InvalidTrace
+from eva_wire.values.ids import Millis
 
 _ROUNDS = 1_000_000_000
 

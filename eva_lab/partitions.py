@@ -12,9 +12,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from eva_lab.runs import Chosen, Division, prepared
 from eva_lab.simulator.run import Setup
-from eva_master.adapters.text import yamlfile
-from eva_master.adapters.text.unreadable import why_unreadable
-from eva_master.adapters.text.yamlfile import Document
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.base import OnePolicySection, PolicySection
 from eva_master.app.sections.building import all_lend, backed, config_of
@@ -33,10 +30,13 @@ from eva_master.app.sections.tenants import (
     unfounded,
 )
 from eva_master.control.settings import PATIENCE_MS
-from eva_master.model.errors import InvalidConfig, Problem
 from eva_master.model.fleet.partitions import with_nodes
 from eva_master.packing.parts.splitter import Splitter
 from eva_master.ports import Policy
+from eva_wire.text import yamlfile
+from eva_wire.text.unreadable import why_unreadable
+from eva_wire.text.yamlfile import Document
+from eva_wire.values.errors import InvalidConfig, Problem
 
 Sections = Annotated[
     dict[PartitionName, PartitionSection], Field(min_length=1, max_length=MOST_PARTITIONS)

@@ -21,8 +21,6 @@ from eva_lab.traces import (
     read_trace,
     uniform_interference,
 )
-from eva_master.adapters.text.quantities import parse_duration
-from eva_master.adapters.text.yamlfile import scalar, wording
 from eva_master.app.config import policy_config
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.base import OnePolicySection, PolicySection
@@ -34,13 +32,15 @@ from eva_master.app.sections.policies import (
 )
 from eva_master.control.settings import PATIENCE_MS
 from eva_master.model.catalog import Catalog
-from eva_master.model.errors import InvalidConfig
-from eva_master.model.ids import MILLION, Workload, base_of
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.spot_choice import SpotChoice
 from eva_master.model.trace import Trace
 from eva_master.packing.elastic.fixed import built
 from eva_master.ports import Policy, PolicyKind
+from eva_wire.text.quantities import parse_duration
+from eva_wire.text.yamlfile import scalar, wording
+from eva_wire.values.errors import InvalidConfig
+from eva_wire.values.ids import MILLION, Workload, base_of
 
 ROUND_GAP_S = 300
 """Seconds between plans of policies without a preference."""

@@ -21,7 +21,7 @@ import grpc
 import psutil
 import structlog
 
-from eva_worker._proto import worker_pb2 as pb
+from eva_wire._proto import worker_pb2 as pb
 from eva_worker.files.storage import SharedStorage, Storage
 from eva_worker.files.trash import Trash
 from eva_worker.link import notices, wire

@@ -22,9 +22,11 @@ import grimp
 ROOT = Path(__file__).parents[1]
 UNIT = "tests/unit"
 PACKAGES = (
+    "eva_client",
     "eva_lab",
     "eva_master",
     "eva_policies",
+    "eva_wire",
     "eva_worker",
     "eva_iterator",
     "benchmarks",

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from eva_master.app.cli.session import console, json_option, print_json
-from eva_master.app.cli.views.errors import note
-from eva_master.app.cli.views.grid import Grid
-from eva_master.app.cli.views.words import count, plain
-from eva_master.model.errors import InvalidConfig
+from eva_client.cli.session import console, json_option, print_json
+from eva_client.cli.views.errors import note
+from eva_client.cli.views.grid import Grid
+from eva_client.cli.views.words import count, plain
+from eva_wire.values.errors import InvalidConfig
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -131,7 +131,7 @@ def _needs_extra() -> None:
 
 
 def _pair(option: str) -> tuple[str, object]:
-    from eva_master.adapters.text.yamlfile import scalar
+    from eva_wire.text.yamlfile import scalar
 
     key, separator, value = option.partition("=")
     if not separator:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eva_master.app.cli.session import console, json_option, print_json
-from eva_master.app.cli.views.grid import Grid
-from eva_master.app.cli.views.words import money, plain
-from eva_master.model.arithmetic.durations import span
-from eva_master.model.ids import MILLION
+from eva_client.cli.session import console, json_option, print_json
+from eva_client.cli.views.grid import Grid
+from eva_client.cli.views.words import money, plain
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.trace import SpotUse
+from eva_wire.values.durations import span
+from eva_wire.values.ids import MILLION
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -316,7 +316,7 @@ def _with_options(setup: Setup, options: Mapping[str, Any]) -> Setup:
 
 
 def _share(text: str) -> int:
-    from eva_master.adapters.text.quantities import parse_share
+    from eva_wire.text.quantities import parse_share
 
     try:
         return parse_share(text)
@@ -326,7 +326,7 @@ def _share(text: str) -> int:
 
 def _with_market(setup: Setup, options: Mapping[str, Any]) -> Setup:
     from eva_lab.traces.spot.files import read_market
-    from eva_master.adapters.text.quantities import parse_duration
+    from eva_wire.text.quantities import parse_duration
 
     if (use := options["spot"]) is not None:
         setup = replace(setup, trace=setup.trace.using_spot(SpotUse(use)))
@@ -395,8 +395,8 @@ def _bar() -> Iterator[Callable[[str, RunProgress], None]]:
 
 
 def _write(comparison: Comparison, folder: Path, chosen: str | None) -> None:
+    from eva_lab.rowfiles import RowFormat, default_format, write_rows
     from eva_lab.simulator.results.rows import tables
-    from eva_master.adapters.text.rowfiles import RowFormat, default_format, write_rows
 
     form = default_format() if chosen is None else RowFormat(chosen)
     for run in comparison.runs:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import click
 
-from eva_master.app.cli.session import console, json_option, print_json
-from eva_master.app.cli.views.errors import note
-from eva_master.app.cli.views.grid import Grid, facts
-from eva_master.app.cli.views.words import plain
-from eva_master.model.errors import InvalidConfig
-from eva_master.model.ids import MILLIS_PER_HOUR
+from eva_client.cli.session import console, json_option, print_json
+from eva_client.cli.views.errors import note
+from eva_client.cli.views.grid import Grid, facts
+from eva_client.cli.views.words import plain
+from eva_wire.values.errors import InvalidConfig
+from eva_wire.values.ids import MILLIS_PER_HOUR
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -119,7 +119,7 @@ def _metavar(name: str, kinds: list[Any]) -> str:
 
 
 def _written(name: str, value: object) -> str:
-    from eva_master.adapters.text.quantities import write_duration
+    from eva_wire.text.quantities import write_duration
 
     return write_duration(value) if name in _DURATIONS and isinstance(value, int) else f"{value}"
 
@@ -139,7 +139,7 @@ def _recipe(fields: dict[str, object]) -> Recipe:
     from pydantic import TypeAdapter, ValidationError
 
     from eva_lab.traces.recipes import Recipe
-    from eva_master.adapters.text.yamlfile import scalar, wording
+    from eva_wire.text.yamlfile import scalar, wording
 
     given = {
         name: scalar(value) if isinstance(value, str) else value
@@ -284,7 +284,7 @@ def market(target: Path, as_json: bool, **options: Any) -> None:
     """
     from eva_lab.traces.spot.files import is_zone, write_market
     from eva_lab.traces.spot.made import Climate, made_market, shares
-    from eva_master.adapters.text.quantities import parse_discount, parse_duration
+    from eva_wire.text.quantities import parse_discount, parse_duration
 
     try:
         present, away = (parse_duration(options.pop(name)) for name in ("there", "away"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from importlib.metadata import version
 from statistics import pvariance
 from typing import Any, NamedTuple
 
@@ -44,13 +43,14 @@ from eva_master.app.sections.base import ShortSection
 from eva_master.app.sections.building import all_lend, all_pack
 from eva_master.learning.voices.resolution import by_name
 from eva_master.model.catalog import Catalog
-from eva_master.model.errors import EvaError
 from eva_master.model.fleet.market import Market
 from eva_master.model.fleet.nodes import OwnedNode
-from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Workload, base_of
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.snapshot import ThroughputTable
 from eva_master.model.trace import Trace
+from eva_wire import VERSION
+from eva_wire.values.errors import EvaError
+from eva_wire.values.ids import MILLION, MILLIS_PER_HOUR, Workload, base_of
 
 _BINS = 400
 """Number of points of a curve over time."""
@@ -78,7 +78,7 @@ def execute(run: Run) -> Result:
     return result | {
         "made": {
             "wall_s": time.perf_counter() - start,
-            "version": version("eva-scheduler"),
+            "version": VERSION,
             "code": code_version(),
         }
     }

@@ -12,16 +12,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from eva_lab.simulator.results.metrics import RunRecord, SimulationOutcome
 from eva_lab.simulator.results.short_tasks import short_tasks
 from eva_lab.simulator.scenario.fixed_cluster import FixedCluster
-from eva_master.adapters.text.quantities import Duration
 from eva_master.app.config import policy_config
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.base import OnePolicySection, ShortSection
-from eva_master.model.errors import EvaError
-from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Price, RunId, job_of
 from eva_master.model.trace import Trace
 from eva_master.packing.elastic.fixed import built
 from eva_master.packing.parts.splitter import Splitter
 from eva_master.ports import Policy
+from eva_wire.text.quantities import Duration
+from eva_wire.values.errors import EvaError
+from eva_wire.values.ids import MILLION, MILLIS_PER_HOUR, Price, RunId, job_of
 
 _BINS = 400
 _QUANTILES = 200

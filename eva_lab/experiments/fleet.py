@@ -18,8 +18,8 @@ from eva_lab.simulator.results.metrics import RunRecord, SimulationOutcome
 from eva_lab.simulator.scenario.fleet import Servers, fleet_nodes
 from eva_master.adapters.catalog.gpus import GPUS, parse_gpu
 from eva_master.model.fleet.nodes import OwnedNode
-from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Family, JobId, Price, RunId, run_id
 from eva_master.model.trace import Trace
+from eva_wire.values.ids import MILLION, MILLIS_PER_HOUR, Family, JobId, Price, RunId, run_id
 
 _SPANS = 400
 """Number of points of a curve over time."""

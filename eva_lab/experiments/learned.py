@@ -10,9 +10,9 @@ from eva_lab.simulator.results.dags import WatchedDags, accuracy_of_dags, comple
 from eva_lab.simulator.results.metrics import RunRecord, quantile
 from eva_lab.simulator.results.run_times import WatchedEstimates, accuracy, sort_of, wide
 from eva_lab.simulator.scenario.submission import work_ms
-from eva_master.model.ids import MILLIS_PER_HOUR, RunId, job_of
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.trace import Trace, TraceJob
+from eva_wire.values.ids import MILLIS_PER_HOUR, RunId, job_of
 
 
 def figures_of(

@@ -8,10 +8,10 @@ from typing import Any
 from eva_lab.simulator.results.lower_bound import everything
 from eva_lab.traces.recipes import Recipe
 from eva_master.model.catalog import Catalog
-from eva_master.model.ids import MILLION
 from eva_master.packing.lp.columns import cost
 from eva_master.packing.lp.optimizer import Optimizer, Tier
 from eva_master.packing.problem import Problem, Valuation
+from eva_wire.values.ids import MILLION
 
 ALONE, FULL, NEAR_OPTIMAL, BOUND = "no_packing", "full", "near_optimal", "bound"
 """The planners: each task alone, the paper's Algorithm 1, column generation, its lower bound."""

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import eva_lab
 import eva_master
+import eva_wire
 from eva_lab.experiments.fixed import ClusterSection
 from eva_lab.experiments.fleet import FleetSection
 from eva_lab.experiments.packing import BOUND
@@ -34,15 +35,16 @@ from eva_master.app.sections.base import OnePolicySection
 from eva_master.app.sections.partitions import PartitionSection
 from eva_master.app.sections.policies import asked_by, spot_choice_by
 from eva_master.app.sections.tenants import SimulatedTenantSection
-from eva_master.model.errors import InvalidTrace
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.spot_choice import SpotChoice
 from eva_master.model.trace import SpotUse
+from eva_wire.values.errors import InvalidTrace
 
 _FORMAT = 1
 """Version of the results' format; runs of another version are different."""
 _DECIDING = {
     eva_lab: ("traces", "simulator"),
+    eva_wire: ("values",),
     eva_master: ("control", "learning", "model", "packing", "policies"),
 }
 """Folders of packages whose code decides about results."""

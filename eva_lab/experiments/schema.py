@@ -17,25 +17,18 @@ from eva_lab.partitions import problems_of as partition_problems
 from eva_lab.runs import named_policy, require_possible
 from eva_lab.traces.fleets.recipes import GpusRecipe, WorldRecipe
 from eva_lab.traces.recipes import KINDS, AlibabaRecipe, FileRecipe, HawkRecipe, Recipe, TasksRecipe
-from eva_master.adapters.text.quantities import Duration
-from eva_master.adapters.text.unreadable import why_unreadable
-from eva_master.adapters.text.yamlfile import (
-    Document,
-    invalid,
-    load,
-    problems_of,
-    scalar,
-    suggestion,
-)
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.base import BackSection, PolicySection, ShortSection
 from eva_master.app.sections.partitions import MOST_PARTITIONS, PartitionName, PartitionSection
 from eva_master.app.sections.policies import policy_problems, shown
 from eva_master.app.sections.tenants import SimulatedTenantSections
-from eva_master.model.errors import EvaError, InvalidConfig, Problem
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.spot_choice import SpotChoice
 from eva_master.model.trace import SpotUse
+from eva_wire.text.quantities import Duration
+from eva_wire.text.unreadable import why_unreadable
+from eva_wire.text.yamlfile import Document, invalid, load, problems_of, scalar, suggestion
+from eva_wire.values.errors import EvaError, InvalidConfig, Problem
 
 KeyPath = tuple[str | int, ...]
 

@@ -15,7 +15,7 @@ from joblib import Parallel, delayed, parallel_config
 
 from eva_lab.experiments.execution import execute
 from eva_lab.experiments.runs import Cell, Result, Results, Run
-from eva_master.model.errors import InvalidConfig
+from eva_wire.values.errors import InvalidConfig
 
 _LOCAL = "loky"
 _LISTED_AT_ONCE = ("ray",)

@@ -20,7 +20,7 @@ from eva_lab.reports.style import (
     fit_labels,
     sheet,
 )
-from eva_master.adapters.text.quantities import parse_duration
+from eva_wire.text.quantities import parse_duration
 
 _HEIGHT = 4.2
 

@@ -42,12 +42,10 @@ from eva_master.control.settings import NEVER_MS, Settings
 from eva_master.model.actions import Reply
 from eva_master.model.catalog import Catalog
 from eva_master.model.changes import Changes, Round
-from eva_master.model.errors import InvalidTrace, SimulationStalled
 from eva_master.model.events import ClosingDown, Event, JobSubmitted
 from eva_master.model.fleet.market import Market
 from eva_master.model.fleet.nodes import OwnedNode, offerings
 from eva_master.model.fleet.partitions import WHOLE, Partitions
-from eva_master.model.ids import MILLION, Family, InstanceId, JobId, Millis, RunId
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.quotas import NO_TENANCY, Tenancy
@@ -58,6 +56,8 @@ from eva_master.model.planning.tenancy import TenantBenefit
 from eva_master.model.records import Job
 from eva_master.model.trace import Trace, TraceJob, misplaced
 from eva_master.ports import Planned, Policy
+from eva_wire.values.errors import InvalidTrace, SimulationStalled
+from eva_wire.values.ids import MILLION, Family, InstanceId, JobId, Millis, RunId
 
 _PATIENCE = 20
 """A simulation is stuck when no job or task has ended for so many times the longest of them."""

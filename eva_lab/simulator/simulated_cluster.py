@@ -25,12 +25,12 @@ from eva_master.model.catalog import Catalog
 from eva_master.model.changes import Changes
 from eva_master.model.events import JobSubmitted, PlanReady
 from eva_master.model.fleet.nodes import offerings
-from eva_master.model.ids import Family, JobId, Millis, RunId
 from eva_master.model.job import JobSpec
 from eva_master.packing.claims.asking import ask
 from eva_master.packing.reconfiguration.greedy_pass import GreedyPass
 from eva_master.ports import Inbox, Journal, Policy
 from eva_master.ports.reading import ReadModel
+from eva_wire.values.ids import Family, JobId, Millis, RunId
 
 _SAME_ROUND_MS = 1_000
 

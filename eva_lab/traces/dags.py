@@ -26,9 +26,9 @@ from eva_lab.traces.recurrent import (
     tasks_of,
 )
 from eva_lab.traces.shapes import Draw, generator
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import Workload
 from eva_master.model.trace import SLOT, EarlierJob, TraceJob, TraceTask
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Workload
 
 _LABELS = 100
 _FEWEST_STAGES, _MOST_STAGES = 2, 5

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from eva_master.model.catalog import Catalog
-from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, base_of
 from eva_master.model.resources import Resources
 from eva_master.model.trace import Trace, TraceJob, TraceTask
+from eva_wire.values.ids import MILLION, MILLIS_PER_HOUR, base_of
 
 
 @dataclass(frozen=True, slots=True)

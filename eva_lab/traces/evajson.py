@@ -29,13 +29,13 @@ from pydantic_core import PydanticCustomError
 from eva_lab.traces.lists.forms import form_of
 from eva_lab.traces.lists.logs import is_philly
 from eva_lab.traces.rows import parse_json, plain_suffix, read_json, read_text, refusal, row_problem
-from eva_master.model.accounting.bounds import DEFAULT_TENANT, MOST_TASKS, JobKind, most_tasks
 from eva_master.model.accounting.tenants import is_tenant
-from eva_master.model.errors import InvalidTrace, Problem
-from eva_master.model.ids import MILLION, Family, Workload
 from eva_master.model.resources import Resources
 from eva_master.model.trace import EarlierJob, SpotUse, Trace, TraceJob, TraceTask, misplaced
-from eva_master.model.users import is_owner
+from eva_wire.values.bounds import DEFAULT_TENANT, MOST_TASKS, JobKind, most_tasks
+from eva_wire.values.errors import InvalidTrace, Problem
+from eva_wire.values.ids import MILLION, Family, Workload
+from eva_wire.values.users import is_owner
 
 _ANY = "any"
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from eva_lab.traces.lines import arrival_ms, duration_ms, durations_ms, read_lines, telling
 from eva_lab.traces.rows import refusal
-from eva_master.model.errors import InvalidTrace, Problem
+from eva_wire.values.errors import InvalidTrace, Problem
 
 SUFFIXES = (".tr", ".tr.gz")
 _FIRST = 3

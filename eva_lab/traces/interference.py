@@ -10,10 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from eva_lab.traces.rows import read_json, refusal, row_problem
 from eva_lab.traces.workloads import aliases, measured
-from eva_master.adapters.text.yamlfile import suggestion
-from eva_master.model.errors import Problem
-from eva_master.model.ids import MILLION, Workload
 from eva_master.model.trace import Interference
+from eva_wire.text.yamlfile import suggestion
+from eva_wire.values.errors import Problem
+from eva_wire.values.ids import MILLION, Workload
 
 _Normalised = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
 _Rows = Mapping[str, Mapping[str, float | None]]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from eva_lab.traces.rows import read_text
-from eva_master.model.accounting.bounds import MOST_TASKS
+from eva_wire.values.bounds import MOST_TASKS
 
 _LONGEST_S = 1e9
 

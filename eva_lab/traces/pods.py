@@ -14,8 +14,8 @@ from eva_lab.traces.lists.listed import FAILED, TOO_LARGE, told_of
 from eva_lab.traces.rows import refusal
 from eva_lab.traces.shapes import Shape
 from eva_master.model.catalog import Catalog
-from eva_master.model.errors import Problem
 from eva_master.model.resources import Resources
+from eva_wire.values.errors import Problem
 
 _FAILED = "Failed"
 _NUMBERS = ("num_gpu", "cpu_milli", "memory_mib", "creation_time", "deletion_time")

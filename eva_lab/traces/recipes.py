@@ -38,12 +38,12 @@ from eva_lab.traces.shapes import (
 )
 from eva_lab.traces.tasks import Recurring, read_tasks
 from eva_lab.traces.workloads import MeasuredWorkload, measured_workloads
-from eva_master.adapters.text.quantities import Duration
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Catalog
-from eva_master.model.errors import InvalidTrace
-from eva_master.model.ids import MILLION, Workload
 from eva_master.model.trace import SLOT, EarlierJob, Trace, TraceJob, TraceTask
+from eva_wire.text.quantities import Duration
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.errors import InvalidTrace
+from eva_wire.values.ids import MILLION, Workload
 
 _MINUTE = 60_000
 

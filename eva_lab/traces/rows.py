@@ -11,9 +11,9 @@ from typing import Any
 
 from pydantic_core import ErrorDetails
 
-from eva_master.adapters.text.unreadable import why_unreadable
-from eva_master.adapters.text.yamlfile import dotted, invalid, wording
-from eva_master.model.errors import InvalidTrace, Problem
+from eva_wire.text.unreadable import why_unreadable
+from eva_wire.text.yamlfile import dotted, invalid, wording
+from eva_wire.values.errors import InvalidTrace, Problem
 
 _MOST_BYTES = 2 << 30
 """Size of a file as it is when it is unpacked."""

@@ -12,9 +12,9 @@ import numpy as np
 
 from eva_lab.traces.workloads import MeasuredWorkload, measured_bases
 from eva_master.model.catalog import Catalog, base_family
-from eva_master.model.errors import InvalidTrace
-from eva_master.model.ids import MILLION, Family, Workload
 from eva_master.model.resources import Resources
+from eva_wire.values.errors import InvalidTrace
+from eva_wire.values.ids import MILLION, Family, Workload
 
 _GPUS = (2, 4, 8)
 _GPU_PARTS = (0.5, 0.4, 0.1)

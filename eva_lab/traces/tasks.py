@@ -23,8 +23,8 @@ from pathlib import Path
 
 from eva_lab.traces.lines import arrival_ms, duration_ms, durations_ms, number, read_lines, telling
 from eva_lab.traces.rows import refusal
-from eva_master.model.errors import Problem
-from eva_master.model.users import is_owner
+from eva_wire.values.errors import Problem
+from eva_wire.values.users import is_owner
 
 SUFFIXES = (".txt", ".txt.gz")
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")

@@ -10,9 +10,9 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict
 
-from eva_master.model.ids import MILLION, Family, Workload
 from eva_master.model.resources import Resources
 from eva_master.model.trace import TraceTask
+from eva_wire.values.ids import MILLION, Family, Workload
 
 _FILE = Path(__file__).with_name("measured.yaml")
 _KILL_MS, _BUILD_MS = 1_000, 10_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from eva_master.model.ids import InstanceId
+from eva_wire.values.ids import InstanceId
 
 
 @dataclass(frozen=True, slots=True)

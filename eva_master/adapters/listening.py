@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 import psutil
 
-from eva_master.model.errors import CannotListen
+from eva_wire.values.errors import CannotListen
 
 _FIRST_FOR_ALL = 1024
 """Ports below this one are for root."""

@@ -16,26 +16,21 @@ from pydantic import (
 from pydantic_settings import SettingsConfigDict
 
 from eva_master.adapters.resolving.inputs import DEFAULT_ROOTS, InputPlace
-from eva_master.adapters.text.quantities import Duration, Share, parse_duration, write_duration
 from eva_master.app.nodes.settings import NodeSections
 from eva_master.app.sections.base import Most, OnePolicySection, PolicySection, Section
 from eva_master.app.sections.building import config_of
-from eva_master.app.sections.common import (
-    DEFAULT_ADDRESS,
-    LAST_PORT,
-    Address,
-    BaseConfig,
-)
 from eva_master.app.sections.partitions import MOST_PARTITIONS, PartitionName, PartitionSection
-from eva_master.app.sections.refusals import refusal
 from eva_master.app.sections.tenants import TenantSections
 from eva_master.control.settings import PATIENCE_MS
 from eva_master.model.accounting.tenants import TenantRules
-from eva_master.model.ids import MILLION
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.spot_choice import SpotChoice
 from eva_master.model.planning.suspension import Preemption
 from eva_master.ports import PolicyKind
+from eva_wire.settings.common import DEFAULT_ADDRESS, LAST_PORT, Address, BaseConfig
+from eva_wire.settings.refusals import refusal
+from eva_wire.text.quantities import Duration, Share, parse_duration, write_duration
+from eva_wire.values.ids import MILLION
 
 MASTER_FILE = Path("/etc/eva/master.yaml")
 

@@ -10,13 +10,13 @@ from typing import TextIO, cast
 
 from rich.console import Console
 
+from eva_client.settings import CLIENT_FILE, client_file, remember_client_file
 from eva_master.adapters.rpc.server.ports import Ports
 from eva_master.app import logs
-from eva_master.app.client import CLIENT_FILE, client_file, remember_client_file
 from eva_master.app.clouds import cloud_of
 from eva_master.app.config import MasterConfig
 from eva_master.app.master import ended, serve
-from eva_master.model.errors import InvalidConfig
+from eva_wire.values.errors import InvalidConfig
 
 
 def run_up(config: MasterConfig) -> None:

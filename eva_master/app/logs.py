@@ -10,7 +10,7 @@ from typing import Any, TextIO, cast
 import structlog
 from structlog.typing import EventDict
 
-from eva_master.adapters.text.escapes import visible
+from eva_wire.text.escapes import visible
 
 _LONGEST_VALUE = 1_000
 _LONGEST_TRACE = 20_000

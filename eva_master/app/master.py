@@ -8,7 +8,6 @@ import signal
 import threading
 from collections.abc import Callable
 from dataclasses import fields
-from importlib.metadata import version
 from pathlib import Path
 
 import structlog
@@ -78,12 +77,13 @@ from eva_master.control.loop import Loop
 from eva_master.control.machine import Machine
 from eva_master.control.settings import Limits, Settings
 from eva_master.control.state.store import State
-from eva_master.model.errors import EvaError, StorageError, StorageFull
 from eva_master.model.events import Tick
 from eva_master.model.fleet.nodes import offerings
 from eva_master.model.fleet.partitions import Partitions, with_nodes
-from eva_master.model.ids import MILLION, Millis
 from eva_master.ports import Clock, Inbox
+from eva_wire import VERSION
+from eva_wire.values.errors import EvaError, StorageError, StorageFull
+from eva_wire.values.ids import MILLION, Millis
 
 _STOP_GRACE_S = 1.0
 _BOOT_BACKOFF_MS = 300_000
@@ -250,7 +250,7 @@ class Master:
         about = About(
             config.cluster,
             shown(config.policy),
-            version("eva-scheduler"),
+            VERSION,
             json.dumps(shown_settings(config)),
         )
         archive, limits = SqlArchive(self._journal.engine), config.limits

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import yaml
 
-from eva_master.adapters.pki.files import write_file
+from eva_client.settings import CLIENT_FILE
 from eva_master.adapters.store import UserTokens
-from eva_master.app.client import CLIENT_FILE
-from eva_master.model.errors import NotAuthenticated
-from eva_master.model.users import Role, is_owner
+from eva_wire.files import write_file
+from eva_wire.values.errors import NotAuthenticated
+from eva_wire.values.users import Role, is_owner
 
 
 def write_client_file(state_dir: Path, address: str, ca_file: Path, tokens: UserTokens) -> Path:

@@ -15,8 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from eva_master.model.errors import UnusablePolicy
 from eva_master.ports import PolicyKind
+from eva_wire.values.errors import UnusablePolicy
 
 GROUP = "eva.policies"
 """The entry point group in which other distributions name their policies."""

@@ -10,22 +10,22 @@ from typing import Any, Literal
 from pydantic import create_model
 
 from eva_master.adapters.resolving.inputs import InputPlace, InputRoots
-from eva_master.adapters.text.yamlfile import Document
 from eva_master.app.clouds import cloud_of, clouds
 from eva_master.app.config import (
     MasterConfig,
 )
-from eva_master.app.layers import Layers
 from eva_master.app.nodes.settings import clashes, contradictions, owned_nodes, short_fences
 from eva_master.app.sections.base import POLICY_OF_TENANTS, PolicySection
 from eva_master.app.sections.partitions import contradictions as contradicting_partitions
 from eva_master.app.sections.partitions import unsold
 from eva_master.app.sections.policies import live_problems
 from eva_master.app.sections.tenants import twice, unfounded
-from eva_master.model.errors import Problem
 from eva_master.model.fleet.nodes import offerings
 from eva_master.model.planning.suspension import Preemption
 from eva_master.ports import PolicyKind
+from eva_wire.settings.layers import Layers
+from eva_wire.text.yamlfile import Document
+from eva_wire.values.errors import Problem
 
 
 @cache

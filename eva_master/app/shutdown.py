@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Mapping
 from eva_master.adapters.loop.gateway import LoopGateway
 from eva_master.app.cloud_provider import ManagedCloud
 from eva_master.model.events import ClosingDown
-from eva_master.model.ids import RunId
 from eva_master.model.records import TaskRun
-from eva_master.model.states import HOLDING, RunState
 from eva_master.ports import Inbox
 from eva_master.ports.reading import ReadModel
+from eva_wire.values.ids import RunId
+from eva_wire.values.states import HOLDING, RunState
 
 Tell = Callable[[str], None]
 """Called with a sentence for whoever waits."""

@@ -12,7 +12,7 @@ import structlog
 
 from eva_master.adapters.pki.authority import Authority
 from eva_master.app.config import MasterConfig
-from eva_master.model.errors import InvalidConfig
+from eva_wire.values.errors import InvalidConfig
 
 _log = structlog.get_logger(__name__)
 

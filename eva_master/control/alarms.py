@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from eva_master.control.settings import NEVER_MS
-from eva_master.model.ids import InstanceId, JobId, Millis, RunId
+from eva_wire.values.ids import InstanceId, JobId, Millis, RunId
 
 
 class Wake(StrEnum):

@@ -11,12 +11,12 @@ from eva_master.control.features.forks import forking
 from eva_master.control.planning import arriving, lasting_limits, partitioning, tenancy_room
 from eva_master.control.stopping import grace
 from eva_master.model.actions import Reply
-from eva_master.model.errors import DuplicateName, NotFound
 from eva_master.model.events import CancelRequested, JobSubmitted
-from eva_master.model.ids import JobId
 from eva_master.model.job import JobSpec
 from eva_master.model.records import Job, Outcome
-from eva_master.model.states import JobState
+from eva_wire.values.errors import DuplicateName, NotFound
+from eva_wire.values.ids import JobId
+from eva_wire.values.states import JobState
 
 
 def submit(context: Context, event: JobSubmitted) -> None:

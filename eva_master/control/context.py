@@ -6,10 +6,10 @@ from eva_master.control.attempts.record import with_attempt
 from eva_master.control.state.records import crew
 from eva_master.control.turn.turn import Turn
 from eva_master.model.catalog import Purchase
-from eva_master.model.ids import InstanceId
 from eva_master.model.records import Drain, Instance, Job, StopReason, TaskRun
-from eva_master.model.states import LIVE, TERMINAL_JOB, InstanceState, RunState
 from eva_master.model.values import replace
+from eva_wire.values.ids import InstanceId
+from eva_wire.values.states import LIVE, TERMINAL_JOB, InstanceState, RunState
 
 
 class Context(Turn):

@@ -30,7 +30,6 @@ from eva_master.control.stopping import grace
 from eva_master.control.supply import availability, nodes
 from eva_master.control.supply.memory import SupplyMemory
 from eva_master.model.actions import SyncWorker
-from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.records import (
     NO_PROGRESS,
     Instance,
@@ -40,7 +39,9 @@ from eva_master.model.records import (
     TaskRun,
     untouched_state,
 )
-from eva_master.model.states import (
+from eva_master.model.values import replace
+from eva_wire.values.ids import InstanceId, JobId, Millis, RunId
+from eva_wire.values.states import (
     HOLDING,
     LIVE,
     TERMINAL_JOB,
@@ -49,7 +50,6 @@ from eva_master.model.states import (
     JobState,
     RunState,
 )
-from eva_master.model.values import replace
 
 _PLACES_ON_RECORD = 8
 """How many of a task run's attempts are on record with their places."""

@@ -11,13 +11,13 @@ from eva_master.control.failing import arrays, exit_rules
 from eva_master.control.features.failures.memory import FailureMemory
 from eva_master.control.features.replicas import settling
 from eva_master.control.supply import availability
-from eva_master.model import states
-from eva_master.model.accounting.bounds import ASKS_FOR_RETRY
 from eva_master.model.events import RunReport
-from eva_master.model.ids import InstanceId, JobId, Millis, RunId, run_id
 from eva_master.model.records import Failure, Job, TaskRun
-from eva_master.model.states import RunState
 from eva_master.model.values import replace
+from eva_wire.values import states
+from eva_wire.values.bounds import ASKS_FOR_RETRY
+from eva_wire.values.ids import InstanceId, JobId, Millis, RunId, run_id
+from eva_wire.values.states import RunState
 
 _SOON_MS = 30_000
 """A program that fails within this time of its start has done nothing yet."""

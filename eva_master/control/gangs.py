@@ -12,9 +12,9 @@ from eva_master.control.state.records import crew
 from eva_master.learning.speeds import batch_shares as shares
 from eva_master.model.actions import ListCheckpoints
 from eva_master.model.events import CheckpointsListed
-from eva_master.model.ids import InstanceId, JobId, Millis, RunId, run_id
 from eva_master.model.records import Job, Meeting, TaskRun
-from eva_master.model.states import InstanceState, RunState
+from eva_wire.values.ids import InstanceId, JobId, Millis, RunId, run_id
+from eva_wire.values.states import InstanceState, RunState
 
 NO_PORT = "every port for gangs is taken; the setting gang_ports says which there are"
 NOTHING_IN_COMMON = "its members have no checkpoint in common, so it started over"

@@ -38,10 +38,10 @@ from eva_master.model.events import (
     WorkerRegistered,
     WorkerReported,
 )
-from eva_master.model.ids import InstanceId, Millis
 from eva_master.model.records import Progress, StopReason, TaskRun
-from eva_master.model.states import HOLDING, InstanceState, JobState, RunState
 from eva_master.model.values import replace
+from eva_wire.values.ids import InstanceId, Millis
+from eva_wire.values.states import HOLDING, InstanceState, JobState, RunState
 
 # -- cloud ---------------------------------------------------------------------------------------
 

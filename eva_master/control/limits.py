@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from eva_master.control.settings import NO_LIMIT, Limits
 from eva_master.control.state.active_load import ActiveLoad
-from eva_master.model.errors import LimitExceeded
 from eva_master.model.job import JobSpec
+from eva_wire.values.errors import LimitExceeded
 
 
 def refusal(

@@ -60,9 +60,9 @@ from eva_master.model.events import (
     WorkerRegistered,
     WorkerReported,
 )
-from eva_master.model.ids import Millis
-from eva_master.model.states import RunState
 from eva_master.ports.reading import ReadModel
+from eva_wire.values.ids import Millis
+from eva_wire.values.states import RunState
 
 _RESYNC = Alarm(Wake.RESYNC)
 _FORGET = Alarm(Wake.FORGET)

@@ -19,8 +19,8 @@ from eva_master.model.actions import (
     TaskOrder,
     TerminateInstance,
 )
-from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.records import Instance, Job, TaskRun
+from eva_wire.values.ids import InstanceId, JobId, Millis, RunId
 
 
 class Outbox:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from eva_master.control.context import Context
 from eva_master.model.actions import Reply
-from eva_master.model.errors import NotFound
 from eva_master.model.events import ResumeRequested, SuspendRequested
-from eva_master.model.ids import Millis
 from eva_master.model.planning.plan import Suspend
 from eva_master.model.planning.suspension import Suspender, Suspension
 from eva_master.model.records import Job, StopReason, TaskRun
-from eva_master.model.states import HOLDING, TERMINAL_RUN, JobState, RunState
 from eva_master.model.values import replace
+from eva_wire.values.errors import NotFound
+from eva_wire.values.ids import Millis
+from eva_wire.values.states import HOLDING, TERMINAL_RUN, JobState, RunState
 
 _CAN = (JobState.PENDING, JobState.RUNNING)
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 from eva_master.control.context import Context
 from eva_master.control.planning import arriving
-from eva_master.model.errors import InvalidJob
-from eva_master.model.ids import JobId
 from eva_master.model.job import JobSpec
 from eva_master.model.records import Ended, Job, Outcome
-from eva_master.model.states import JobState
 from eva_master.model.values import replace
+from eva_wire.values.errors import InvalidJob
+from eva_wire.values.ids import JobId
+from eva_wire.values.states import JobState
 
 _EXIT_CODES = {Outcome.FAILED: 1, Outcome.CANCELLED: 130}
 

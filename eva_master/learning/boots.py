@@ -15,8 +15,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from eva_master.model.catalog import Offering, base_family
-from eva_master.model.ids import JobId, Millis
 from eva_master.model.planning.plan import Json
+from eva_wire.values.ids import JobId, Millis
 
 Scope = str
 """Scope of a streak: ``offering ID``, ``family NAME``, ``image KIND``, ``job ID`` or, for instances

@@ -8,9 +8,9 @@ from functools import partial
 from itertools import groupby
 from typing import Any, TypeVar
 
-from eva_master.model.ids import MILLION, Workload
 from eva_master.model.planning.plan import Json
 from eva_master.model.planning.snapshot import ThroughputTable
+from eva_wire.values.ids import MILLION, Workload
 
 Key = tuple[Workload, tuple[Workload, ...]]
 """A task's workload, and the sorted workloads of the others on its instance."""

@@ -8,8 +8,8 @@ from enum import StrEnum
 
 from eva_master.learning.bounds import bounded
 from eva_master.learning.estimate import MeasuredEstimate, taken
-from eva_master.model.ids import Millis
 from eva_master.model.planning.plan import Json
+from eva_wire.values.ids import Millis
 
 _NEVER_DOUBTED_MS = 1_000
 """Delays that differ by less are never doubted, however small they are."""

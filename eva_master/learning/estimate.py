@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from eva_master.model.ids import Millis
 from eva_master.model.planning.plan import Json
+from eva_wire.values.ids import Millis
 
 _MEASUREMENTS_AVERAGED = 8
 """A new measurement counts at least one part in so many, so old ones fade."""

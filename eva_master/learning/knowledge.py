@@ -13,8 +13,8 @@ from eva_master.learning.runtimes import RunTimes
 from eva_master.learning.standalone import StandaloneTable
 from eva_master.learning.voices.lessons import NOTHING, Lessons
 from eva_master.learning.voices.names import OTHERS, Voice
-from eva_master.model.ids import Millis
 from eva_master.model.planning.plan import Json
+from eva_wire.values.ids import Millis
 
 _VERSION = 4
 _POOLED = (2, 3)

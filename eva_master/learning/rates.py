@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from eva_master.model.ids import MILLIS_PER_HOUR, Millis
 from eva_master.model.planning.plan import Json
+from eva_wire.values.ids import MILLIS_PER_HOUR, Millis
 
 _LONGEST_MS = 365 * 24 * MILLIS_PER_HOUR
 """No configuration is expected to last longer than a year."""

@@ -11,10 +11,10 @@ from eva_master.learning.run_times.dags import base_of
 from eva_master.learning.run_times.past_values import NO_VALUES, PastValues
 from eva_master.learning.run_times.posterior import Finished, Prior
 from eva_master.model.arithmetic.fixed_point import log_ppm
-from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Millis, Workload
 from eva_master.model.planning.estimate import LONGEST_MS, Estimates
 from eva_master.model.planning.plan import Json
 from eva_master.model.resources import Resources
+from eva_wire.values.ids import MILLION, MILLIS_PER_HOUR, Millis, Workload
 
 VALUES_PER_OWNER = 512
 """Feature values of one owner. Names are the users', who may use a new one for every job."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from eva_master.learning.bounds import bounded
 from eva_master.learning.estimate import MeasuredEstimate, taken
-from eva_master.model.ids import MILLION, Family, Millis, Workload
 from eva_master.model.planning.plan import Json
 from eva_master.model.planning.snapshot import StandaloneRates
+from eva_wire.values.ids import MILLION, Family, Millis, Workload
 
 Key = tuple[Workload, Family]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from eva_master.model.catalog import Offering
-from eva_master.model.errors import EvaError
 from eva_master.model.forks.merging import MergeRound
-from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.job import Program
 from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import Resources
+from eva_wire.values.errors import EvaError
+from eva_wire.values.ids import InstanceId, JobId, RunId
 
 
 @dataclass(frozen=True, slots=True)

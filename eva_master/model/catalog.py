@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from eva_master.model.ids import MILLION, Family, Millis, OfferingId, Price
 from eva_master.model.resources import Resources
 from eva_master.model.values import alike
+from eva_wire.values.ids import MILLION, Family, Millis, OfferingId, Price
 
 
 class Purchase(StrEnum):

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from eva_master.model.accounting.pool_costs import Stood
-from eva_master.model.ids import Exact, InstanceId, JobId, Millis
 from eva_master.model.planning.plan import Json
 from eva_master.model.planning.reasons import Reasons
 from eva_master.model.records import Instance, Job, TaskRun
+from eva_wire.values.ids import Exact, InstanceId, JobId, Millis
 
 
 @dataclass(frozen=True, slots=True)

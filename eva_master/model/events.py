@@ -8,11 +8,11 @@ from enum import StrEnum
 from eva_master.model.arithmetic.loop_time import WallClock
 from eva_master.model.fleet.nodes import NodeVerb
 from eva_master.model.forks.merging import PartFate
-from eva_master.model.ids import InstanceId, JobId, Millis, OfferingId, Price, RunId
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.records import Ended, Progress
 from eva_master.model.resources import Resources
+from eva_wire.values.ids import InstanceId, JobId, Millis, OfferingId, Price, RunId
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from eva_master.model.accounting.bounds import DEFAULT_TENANT, JobKind
 from eva_master.model.accounting.worth import Worth
 from eva_master.model.arithmetic.loop_time import AS_LOOP, WallClock
 from eva_master.model.forks.merging import MergeRule
-from eva_master.model.ids import MILLION, Family, JobId, RunId, Workload, run_id
 from eva_master.model.resources import Resources
+from eva_wire.values.bounds import DEFAULT_TENANT, JobKind
+from eva_wire.values.ids import MILLION, Family, JobId, RunId, Workload, run_id
 
 ONCE_A_MINUTE = MergeRule()
 

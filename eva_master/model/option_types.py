@@ -6,7 +6,7 @@ from typing import Annotated
 
 from annotated_types import Ge, Interval
 
-from eva_master.model.ids import MILLION
+from eva_wire.values.ids import MILLION
 
 Throughput = Annotated[int, Interval(ge=1, le=MILLION)]
 """Normalised throughput in millionths: in (0, 1]."""

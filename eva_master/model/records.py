@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.forks.merging import Merging
-from eva_master.model.ids import InstanceId, JobId, Millis, Price, RunId, replica_of, run_id
 from eva_master.model.job import JobSpec, TaskSpec
 from eva_master.model.planning.suspension import Suspension
 from eva_master.model.resources import Resources
-from eva_master.model.states import (
+from eva_master.model.values import replace
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import InstanceId, JobId, Millis, Price, RunId, replica_of, run_id
+from eva_wire.values.states import (
     COPY_STATES,
     INSTANCE_STATES,
     JOB_STATES,
@@ -25,7 +26,6 @@ from eva_master.model.states import (
     RunState,
     moved,
 )
-from eva_master.model.values import replace
 
 
 class Outcome(StrEnum):

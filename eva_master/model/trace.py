@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from eva_master.model.accounting.bounds import DEFAULT_TENANT, JobKind
 from eva_master.model.accounting.worth import Worth
 from eva_master.model.catalog import base_family, is_spot
 from eva_master.model.fleet.nodes import OwnedNode
-from eva_master.model.ids import MILLION, Family, InstanceId, Workload, base_of
 from eva_master.model.job import ParameterServers
 from eva_master.model.planning.tenancy import Quota
 from eva_master.model.resources import Resources
+from eva_wire.values.bounds import DEFAULT_TENANT, JobKind
+from eva_wire.values.ids import MILLION, Family, InstanceId, Workload, base_of
 
 SLOT = Resources(gpus=0, milli_cpus=1_000, memory_mib=1_024)
 """Demand of a task of a trace that states no demands."""
@@ -273,7 +273,7 @@ class Interference:
 
     Attributes:
         pairs: Normalised throughput of a workload beside one other, in millionths. Both are bases
-            (see `eva_master.model.ids.base_of`).
+            (see `eva_wire.values.ids.base_of`).
         default_ppm: Normalised throughput of a pair that was not measured, in millionths.
     """
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import InstanceId, JobId
 from eva_master.model.planning.snapshot import Snapshot
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import InstanceId, JobId
 
 
 def between_places(snapshot: Snapshot, live: Container[InstanceId | None]) -> set[JobId]:

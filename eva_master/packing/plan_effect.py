@@ -7,9 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Offering, Purchase
-from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import (
     Assign,
@@ -25,6 +23,8 @@ from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.resources import Resources
 from eva_master.packing.precedence import among_all
 from eva_master.packing.room import Place, places_after, room_left
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import InstanceId, JobId, RunId
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 from eva_master.learning.colocation import recorded
 from eva_master.learning.speeds.type_rates import TypeSpeeds, TypeSpeedsView
 from eva_master.model.catalog import Catalog, Offering
-from eva_master.model.ids import OfferingId, Workload
 from eva_master.model.planning.snapshot import Snapshot, StandaloneRates, ThroughputTable
 from eva_master.packing.interference.digest import digest_view
 from eva_master.packing.interference.incremental import IncrementalView
@@ -24,6 +23,7 @@ from eva_master.packing.valuation.offerings import OfferingIndex, unlisted
 from eva_master.packing.valuation.reservation_price import Rates, measured_rates_view, sheets
 from eva_master.packing.valuation.task_classes import SnapshotShapes
 from eva_master.packing.valuation.task_shapes import TaskShapes
+from eva_wire.values.ids import OfferingId, Workload
 
 _MODELS_KEPT = 16
 """Throughput models that are remembered; each is of one table, set of workloads and default."""

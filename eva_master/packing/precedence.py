@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from eva_master.model.ids import JobId, Millis
 from eva_master.model.planning.job_view import JobView
+from eva_wire.values.ids import JobId, Millis
 
 Precedence = tuple[int, int, int, int]
 

@@ -11,11 +11,11 @@ from collections import defaultdict
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
-from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.planning.plan import Assign, Plan
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.packing.room import room_left
+from eva_wire.values.ids import InstanceId, JobId, RunId
 
 Room = Hashable
 """A live instance by its id, or one that may still be bought."""

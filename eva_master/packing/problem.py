@@ -11,17 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import InstanceType, Offering
-from eva_master.model.ids import (
-    MILLION,
-    Family,
-    InstanceId,
-    OfferingId,
-    RunId,
-    Workload,
-    base_of,
-)
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot, ThroughputTable
 from eva_master.packing.interference.throughput import UNPROFILED, Ints, alone_with_its_gang
@@ -32,6 +22,8 @@ from eva_master.packing.valuation.reservation_price import worths
 from eva_master.packing.valuation.task_classes import UNKNOWN, PricedShape, RankedClass, TaskClass
 from eva_master.packing.valuation.task_shapes import TaskShape, TaskTraits
 from eva_master.packing.valuation.vectors import IMPOSSIBLE, vector
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import MILLION, Family, InstanceId, OfferingId, RunId, Workload, base_of
 
 TaskSet = Mapping[int, int]
 """The tasks on an instance: class number -> how many."""

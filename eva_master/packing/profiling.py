@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import JobId, RunId, Workload
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.packing.valuation.reservation_price import Rates
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import JobId, RunId, Workload
 
 _ALONE_OF_A_JOB = 2
 """So many tasks of an array run alone at a time."""

@@ -15,9 +15,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import base_family
-from eva_master.model.ids import Family, InstanceId, JobId, RunId
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Duplicate, Fork, Hold, Plan, Resize
@@ -27,6 +25,8 @@ from eva_master.model.planning.tenancy import ANY_FAMILY, Quota
 from eva_master.model.resources import Resources
 from eva_master.packing.plan_effect import PlanEffect, without_unused
 from eva_master.packing.precedence import precedence
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Family, InstanceId, JobId, RunId
 
 Use = Mapping[str, Mapping[Family, int]]
 """GPUs in use, by tenant and family, spot and on demand together."""

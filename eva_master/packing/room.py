@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from eva_master.model.catalog import Catalog, Offering
-from eva_master.model.ids import InstanceId, OfferingId, RunId
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.plan import Assign, Plan, Suspend
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.model.values import replace
+from eva_wire.values.ids import InstanceId, OfferingId, RunId
 
 Place = InstanceId | int
 """An instance, or the key of one that a plan launches."""

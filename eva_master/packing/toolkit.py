@@ -16,7 +16,6 @@ Names in this module are stable: other modules of `eva_master.packing` may chang
 
 from __future__ import annotations
 
-from eva_master.model.ids import RunId
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing import profiling
 from eva_master.packing.bins.open_instances import OpenInstances
@@ -33,6 +32,7 @@ from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.valuation.reservation_price import Speeds
 from eva_master.packing.valuation.task_classes import PricedShape
 from eva_master.packing.valuation.time_left import with_current_estimates
+from eva_wire.values.ids import RunId
 
 __all__ = [
     "NODES",

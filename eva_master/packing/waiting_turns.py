@@ -17,14 +17,14 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from heapq import heappop, heapreplace, nsmallest
 
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import JobId, RunId, job_of
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.claims import Claim
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Hold, Json, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.packing.precedence import precedence
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import JobId, RunId, job_of
 
 WAITS_ITS_TURN = "more tasks wait than one round plans for: it is looked at when it is its turn"
 _NAME, _VERSION = "waiting turns", 1

@@ -21,12 +21,12 @@ from eva_master.model.catalog import Catalog
 from eva_master.model.changes import Changes, Round
 from eva_master.model.events import Event
 from eva_master.model.fleet.forking import Forking
-from eva_master.model.ids import Millis
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.spot_choice import SpotChoice
 from eva_master.ports.reading import ReadModel
+from eva_wire.values.ids import Millis
 
 
 class Clock(Protocol):

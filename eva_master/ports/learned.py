@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from eva_master.model.ids import Millis
+from eva_wire.values.ids import Millis
 
 
 @dataclass(frozen=True, slots=True)

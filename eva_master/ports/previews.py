@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from eva_master.model.catalog import Offering
-from eva_master.model.errors import EvaError
-from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Plan, PolicyMemory, Suspend
 from eva_master.model.planning.reasons import Reasons
 from eva_master.model.planning.snapshot import Snapshot
+from eva_wire.values.errors import EvaError
+from eva_wire.values.ids import InstanceId, JobId, RunId
 
 NO_REASONS = Reasons()
 Where = InstanceId | int

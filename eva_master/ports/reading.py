@@ -14,7 +14,6 @@ from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.events import CloudTrouble
 from eva_master.model.fleet.keeping import KeepReason
 from eva_master.model.fleet.partitions import Partitions
-from eva_master.model.ids import Exact, Family, InstanceId, JobId, Millis, RunId, Workload
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.estimate import Estimate, Estimates, Evidence
 from eva_master.model.planning.plan import PolicyMemory
@@ -25,10 +24,11 @@ from eva_master.model.planning.suspension import Suspension
 from eva_master.model.planning.tenancy import LoanTerms
 from eva_master.model.records import Ended, Instance, Job, TaskRun
 from eva_master.model.resources import Resources
-from eva_master.model.states import RunState
 from eva_master.ports.learned import LearnedTime, WatchedPool
 from eva_master.ports.previews import JobPreview
 from eva_master.ports.shared_limits import SharedLimit
+from eva_wire.values.ids import Exact, Family, InstanceId, JobId, Millis, RunId, Workload
+from eva_wire.values.states import RunState
 
 SMALL_JOB = 100
 """All tasks of a job of so many are shown at once; of a larger one those that matter, at most so

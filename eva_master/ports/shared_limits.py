@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from eva_master.model.ids import JobId, Millis
+from eva_wire.values.ids import JobId, Millis
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from eva_master.model.ids import Millis, OfferingId, RunId, job_of
 from eva_master.model.planning.claims import Claim
 from eva_master.model.planning.plan import Assign, Plan
 from eva_master.model.planning.snapshot import RunView, Snapshot
+from eva_wire.values.ids import Millis, OfferingId, RunId, job_of
 
 
 def check_claims(snapshot: Snapshot, plan: Plan) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import Resources
 from eva_master.testing.snapshots import START, Cluster, offer, table, task
+from eva_wire.values.bounds import JobKind
 
 CATALOG = (
     ("p.small", (1, 8, 61), 3.06, "p"),

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 
-from eva_master.model.ids import InstanceId, RunId
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Plan
 from eva_master.model.planning.snapshot import InstanceView, RunView
 from eva_master.model.planning.standing import Line
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.packing.room import room_beside
+from eva_wire.values.ids import InstanceId, RunId
 
 
 class Filling:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.testing.snapshots import START, Cluster, offer, task
+from eva_wire.values.bounds import JobKind
 
 _GPU = task("gpu", p=(1, 4, 24))
 _GPU_CPU = task("gpu-cpu", p=(1, 8, 50))

@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import JobId, Millis, RunId
 from eva_master.model.job import (
     ArrayRules,
     ElasticGang,
@@ -27,6 +25,8 @@ from eva_master.model.planning.job_view import (
     Sharing,
     Urgency,
 )
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import JobId, Millis, RunId
 
 _GROUPS: dict[str, type] = {
     "delays": Delays,

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Catalog
-from eva_master.model.ids import InstanceId
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import Snapshot, ThroughputTable
 from eva_master.model.resources import Resources
 from eva_master.testing.snapshots import START, Cluster
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import InstanceId
 
 _TRIES = 3_000
 """So many smaller clusters are tried."""

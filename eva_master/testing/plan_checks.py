@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 
 from eva_master.control.planning.validate_plan import reconcile
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import InstanceId, OfferingId, RunId
 from eva_master.model.planning.plan import Assign, Hold, Plan, Suspend
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import NOTHING
 from eva_master.testing.snapshots import carried_out
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import InstanceId, OfferingId, RunId
 
 
 def check(snapshot: Snapshot, plan: Plan, *, explained: bool = True) -> None:

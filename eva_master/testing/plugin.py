@@ -6,8 +6,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from eva_master.app.policy_registry import policies
-from eva_master.model.errors import UnusablePolicy
 from eva_master.testing import drawing
+from eva_wire.values.errors import UnusablePolicy
 
 pytest.register_assert_rewrite("eva_master.testing.plan_checks", "eva_master.testing.policy_suite")
 drawing.by_declaration_alone()

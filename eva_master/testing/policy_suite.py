@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from eva_master.control.rounds.rules.claimed_room import kept_off
-from eva_master.model.ids import InstanceId, Millis, RunId
 from eva_master.model.planning.plan import Assign, Hold, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.claims.asking import ask
@@ -30,6 +29,7 @@ from eva_master.testing.found import FOUND
 from eva_master.testing.plan_checks import check, quiet
 from eva_master.testing.snapshots import Amounts, Cluster, carried_out, ended, offer, table, task
 from eva_master.testing.turns import check_turns, lease_ms
+from eva_wire.values.ids import InstanceId, Millis, RunId
 
 FEW = 5
 """Rounds in which a cluster has to come to rest."""

@@ -6,19 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from eva_master.learning.colocation import key, observe
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Catalog, InstanceType, Offering
-from eva_master.model.ids import (
-    MILLION,
-    Family,
-    InstanceId,
-    JobId,
-    Millis,
-    Price,
-    RunId,
-    Workload,
-    run_id,
-)
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.planning.job_view import ArrayView, Delays, JobView
 from eva_master.model.planning.plan import Assign, Plan, Suspend
@@ -31,6 +19,18 @@ from eva_master.model.planning.snapshot import (
 )
 from eva_master.model.resources import Resources
 from eva_master.testing.filling import Filling
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import (
+    MILLION,
+    Family,
+    InstanceId,
+    JobId,
+    Millis,
+    Price,
+    RunId,
+    Workload,
+    run_id,
+)
 
 Amounts = tuple[int, float, float]
 """GPUs, vCPUs, GiB."""

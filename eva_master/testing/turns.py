@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import Millis, RunId
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Hold, Plan, PolicyMemory, Suspend
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.ports import Policy
 from eva_master.testing.plan_checks import check, quiet
 from eva_master.testing.snapshots import carried_out
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Millis, RunId
 
 _TURNS = 4
 _ROUNDS_PER_LEASE = 3

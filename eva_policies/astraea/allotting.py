@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from eva_master.model.ids import Family
 from eva_master.model.planning.tenancy import ANY_FAMILY, Quota
 from eva_master.model.resources import Resources
 from eva_policies.astraea.requests import RoomRequest
+from eva_wire.values.ids import Family
 
 _UNLIMITED = 10**9
 """Members that need nothing."""

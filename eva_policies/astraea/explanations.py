@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from fractions import Fraction
 
-from eva_master.model.ids import MILLION, RunId
 from eva_master.model.planning.plan import Plan, Suspend
 from eva_master.model.values import replace
 from eva_policies.astraea.guarantee import Guarantee
 from eva_policies.astraea.prices import Priced
 from eva_policies.astraea.requests import RoomRequest
 from eva_policies.astraea.requests_from_snapshot import RoomRequests
+from eva_wire.values.ids import MILLION, RunId
 
 _TOLD = 64
 """Of so many types and tenants at most a round's figures tell."""

@@ -6,9 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.accounting.ended_jobs import EndedJob
-from eva_master.model.ids import Family, JobId, Millis, micro_usd
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
@@ -18,6 +16,8 @@ from eva_policies.astraea.config import NAME, Config
 from eva_policies.astraea.requests import RoomRequest
 from eva_policies.astraea.settling import Position, settle
 from eva_policies.astraea.standalone_shadow import NO_SHARES, TwinJob, advance, fits
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Family, JobId, Millis, micro_usd
 
 VERSION = 1
 MOST_JOBS = 10_000

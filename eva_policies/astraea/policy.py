@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from eva_master.model.ids import MILLION, Family, Millis
 from eva_master.model.planning.plan import Again, Loans, PolicyMemory, Resize
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import NOTHING, Resources
@@ -23,6 +22,7 @@ from eva_policies.astraea.guarantee import Guarantee
 from eva_policies.astraea.prices import Priced, clearing, free, posted, terms_of
 from eva_policies.astraea.requests_from_snapshot import RoomRequests, gather
 from eva_policies.astraea.seating import Seating
+from eva_wire.values.ids import MILLION, Family, Millis
 
 _TRIES = 4
 """So often room is counted out anew where machines cannot hold what was."""

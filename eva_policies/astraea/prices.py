@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from eva_master.model.arithmetic.money import split
-from eva_master.model.ids import Family, JobId
 from eva_master.model.planning.tenancy import ANY_FAMILY, LoanTerms
 from eva_master.packing.fleet.posted_price import posted_price
 from eva_policies.astraea.allotting import Allotment, AllotmentRules, Allotting, left_out
 from eva_policies.astraea.requests import RoomRequest
+from eva_wire.values.ids import Family, JobId
 
 _THOUSAND = 1000
 

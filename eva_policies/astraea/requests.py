@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from eva_master.model.ids import MILLION, Family
 from eva_master.model.planning.elastic import Scaling
 from eva_master.model.resources import Resources
+from eva_wire.values.ids import MILLION, Family
 
 _LEAST_MS = 1_000
 """Least time assumed until a job is done."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from eva_master.model.ids import Family, InstanceId, JobId
 from eva_master.model.planning.elastic import Elastic, Scaling
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.sizes import resizable
@@ -17,6 +16,7 @@ from eva_master.packing.fleet.capacity import Fleet
 from eva_master.packing.fleet.contenders import Contender
 from eva_policies.astraea.config import Config
 from eva_policies.astraea.requests import RoomRequest
+from eva_wire.values.ids import Family, InstanceId, JobId
 
 _UNLIMITED = 10**6
 

@@ -8,13 +8,13 @@ from typing import Any
 
 from eva_master.model.accounting.worth import Decay, Worth
 from eva_master.model.arithmetic.fixed_point import log_ppm
-from eva_master.model.ids import MILLION, Family
 from eva_master.model.planning.elastic import Scaling
 from eva_master.model.planning.tenancy import ANY_FAMILY, Quota
 from eva_master.model.resources import Resources
 from eva_master.packing.valuation.job_worth import worth_of
 from eva_policies.astraea.allotting import AllotmentRules, Allotting, Share
 from eva_policies.astraea.requests import RoomRequest
+from eva_wire.values.ids import MILLION, Family
 
 _STEPS = 256
 """So often at most a twin deals its quota out anew from one round to the next."""

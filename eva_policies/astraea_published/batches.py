@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
-from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Family, Millis
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.fleet.allotted import SizeRange
 from eva_master.packing.fleet.capacity import Fleet
@@ -25,6 +24,7 @@ from eva_policies.astraea_published.requests_from_snapshot import (
 from eva_policies.astraea_published.rounds import Admitted, Ledger, scheduled
 from eva_policies.astraea_published.schedules import best
 from eva_policies.astraea_published.theta import LEAST, Full, density, rounds_of
+from eva_wire.values.ids import MILLION, MILLIS_PER_HOUR, Family, Millis
 
 _KNOWN = 10_000
 """Of so many contenders it is remembered how long they take alone."""

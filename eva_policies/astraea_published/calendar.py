@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from eva_master.model.ids import InstanceId
 from eva_master.model.resources import Resources
 from eva_master.packing.fleet.posted_price import posted_price
 from eva_policies.astraea_published.theta import Full
+from eva_wire.values.ids import InstanceId
 
 Ints = npt.NDArray[np.int64]
 _AMPLE = 1_000_000

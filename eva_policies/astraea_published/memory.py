@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from eva_master.model.ids import Millis
 from eva_master.model.planning.plan import Json, PolicyMemory
 from eva_policies.astraea_published.config import NAME
 from eva_policies.astraea_published.theta import LEAST, Full
+from eva_wire.values.ids import Millis
 
 _VERSION = 1
 _BEFORE = (-1, 0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 
-from eva_master.model.ids import JobId, Millis, RunId, job_of
 from eva_master.model.planning.plan import Again, Assign, Hold, Loans, PlanEntry, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.tenancy import LoanTerms
@@ -15,6 +14,7 @@ from eva_master.ports import Planned, PolicyKind
 from eva_policies.astraea_published.batches import Batches, at_once
 from eva_policies.astraea_published.config import NAME, PRESETS, Config
 from eva_policies.astraea_published.memory import Memory
+from eva_wire.values.ids import JobId, Millis, RunId, job_of
 
 _NEVER_OVER_S = 100 * 365 * 86_400
 """Lease of a place: it lasts until its job is done."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from eva_master.model.ids import Family
 from eva_master.model.resources import Resources
+from eva_wire.values.ids import Family
 
 Lengths = Callable[[Family, int, bool], int]
 """How many slots it takes on a type with so many members, which are on several servers or not."""

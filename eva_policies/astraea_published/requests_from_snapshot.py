@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 
-from eva_master.model.ids import MILLION, Family, InstanceId
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.tenancy import ANY_FAMILY
 from eva_master.model.resources import NOTHING, Resources
@@ -17,6 +16,7 @@ from eva_policies.astraea_published.calendar import CalendarServer
 from eva_policies.astraea_published.config import Config
 from eva_policies.astraea_published.requests import Lengths, Request
 from eva_policies.astraea_published.rounds import TypeQuota
+from eva_wire.values.ids import MILLION, Family, InstanceId
 
 EVERYBODY = ""
 """The owner of the whole fleet where no tenant has a quota."""

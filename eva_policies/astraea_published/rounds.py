@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from eva_master.model.ids import Family
 from eva_policies.astraea_published.calendar import Calendar, Ints
 from eva_policies.astraea_published.incomes import Income, divided
 from eva_policies.astraea_published.requests import Bandwidth, Request, Schedule
 from eva_policies.astraea_published.schedules import TypeLimit, best
+from eva_wire.values.ids import Family
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eva_master.model.ids import Family
 from eva_policies.astraea_published.calendar import Calendar, Ints, Least, sums
 from eva_policies.astraea_published.requests import Bandwidth, Request, Schedule
+from eva_wire.values.ids import Family
 
 _NEVER = -(1 << 62)
 _MANY = 1 << 30

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil, log
 
-from eva_master.model.ids import MILLION
+from eva_wire.values.ids import MILLION
 
 LEAST_FULL = MILLION
 """Theta less one is a dollar at least (section 4.4)."""

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from eva_master.model.ids import MILLION, Price
 from eva_master.model.option_types import Count, PositiveShare, Seconds, Share, UsdPerHour
 from eva_master.model.resources import NOTHING, Resources
+from eva_wire.values.ids import MILLION, Price
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from eva_master.model.catalog import Offering
 from eva_master.model.catalog import is_spot as is_spot_family
-from eva_master.model.ids import Family, RunId
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import Lendable, Snapshot
@@ -28,6 +27,7 @@ from eva_policies.cloudcoaster.config import Config
 from eva_policies.cloudcoaster.market import KindPurchases, is_spot, slots_in, slots_of
 from eva_policies.cloudcoaster.order import Key, task_ms
 from eva_policies.cloudcoaster.sizing import needed
+from eva_wire.values.ids import Family, RunId
 
 _STEADY_ALONE = "no room on demand at present, and it takes no spot instances (spot: never)"
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import Family, InstanceId, JobId, Millis
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.snapshot import Lendable, Snapshot
 from eva_master.model.planning.standing import Line, Newcomers, Pool
@@ -27,6 +26,7 @@ from eva_policies.cloudcoaster.probes import (
     probed,
     queues,
 )
+from eva_wire.values.ids import Family, InstanceId, JobId, Millis
 
 STEADY, TRANSIENT, SHARED = "steady", "transient", "shared"
 

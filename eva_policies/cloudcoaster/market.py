@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 from fractions import Fraction
 
 from eva_master.model.catalog import Offering, Purchase
-from eva_master.model.ids import MILLION, OfferingId, Price
 from eva_master.model.job import TaskSpec
 from eva_master.model.resources import Resources
 from eva_master.packing.toolkit import Speeds
 from eva_policies.cloudcoaster.config import Config
+from eva_wire.values.ids import MILLION, OfferingId, Price
 
 _MANY = 1_000_000
 """Slots of an instance for tasks that need nothing."""

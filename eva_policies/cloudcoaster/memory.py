@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from eva_master.model.ids import InstanceId, JobId, Millis
 from eva_master.model.planning.plan import Json, PolicyMemory
 from eva_policies.cloudcoaster.probes import Probes, Where
+from eva_wire.values.ids import InstanceId, JobId, Millis
 
 NAME = "cloudcoaster"
 _VERSION = 2

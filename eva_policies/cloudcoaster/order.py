@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from eva_master.model.ids import JobId, Millis
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import RunView
+from eva_wire.values.ids import JobId, Millis
 
 Key = tuple[int, int, int, Millis, JobId]
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from eva_master.model.catalog import Catalog, Offering, Purchase
 from eva_master.model.fleet.job_keys import reads_none
-from eva_master.model.ids import MILLION, Millis, Workload
 from eva_master.model.job import Program, TaskSpec
 from eva_master.model.planning.plan import Again, NewInstance, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
@@ -35,6 +34,7 @@ from eva_policies.cloudcoaster.order import first_served, task_ms
 from eva_policies.cloudcoaster.probes import Where
 from eva_policies.cloudcoaster.resizing import resized, staying, within_budget
 from eva_policies.cloudcoaster.sizing import needed
+from eva_wire.values.ids import MILLION, Millis, Workload
 
 _NO_SPOT = "no spot instances are on sale"
 

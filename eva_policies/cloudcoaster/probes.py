@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from eva_master.model.ids import InstanceId, JobId, Millis
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.standing import Line
 from eva_policies.cloudcoaster.order import Key
+from eva_wire.values.ids import InstanceId, JobId, Millis
 
 PER_TASK = 2
 """How many servers a job asks for each of its tasks (Sparrow, section 3.1)."""

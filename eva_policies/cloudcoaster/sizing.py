@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eva_master.model.ids import MILLION
+from eva_wire.values.ids import MILLION
 
 
 def published(n_long: int, n_static: int, threshold_ppm: int, most: int) -> int:

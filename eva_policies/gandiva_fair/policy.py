@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from eva_master.model.fleet.job_keys import reads_none
-from eva_master.model.ids import RunId
 from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.fleet.allotted import Allotted, SizeRange
@@ -14,6 +13,7 @@ from eva_master.packing.fleet.capacity import Fleet
 from eva_master.ports import Planned, PolicyKind
 from eva_policies.gandiva_fair.config import NAME, Config
 from eva_policies.gandiva_fair.shares import divided, within
+from eva_wire.values.ids import RunId
 
 _WHY = "others have had less GPU time"
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TypeVar
 
-from eva_master.model.ids import Millis, RunId
 from eva_master.packing.fleet.allotted import SizeRange
+from eva_wire.values.ids import Millis, RunId
 
 K = TypeVar("K", bound=str)
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eva_master.model.ids import Family
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.packing.lp.least_time import Need, parts_taken, scarce
 from eva_master.packing.lp.solver import (
@@ -22,6 +21,7 @@ from eva_master.packing.lp.solver import (
     add_rows,
     solver,
 )
+from eva_wire.values.ids import Family
 
 Capacity = Mapping[Family, Resources]
 Parts = dict[Family, float]

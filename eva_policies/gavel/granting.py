@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from eva_master.model.ids import Family, RunId
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.packing.bins.open_instances import OpenInstances
 from eva_master.packing.fleet.contenders import Contender
 from eva_master.packing.fleet.seating import Seats
 from eva_master.packing.fleet.settling import settle
 from eva_policies.gavel.rounds import TypedClaim
+from eva_wire.values.ids import Family, RunId
 
 
 def take_turns(

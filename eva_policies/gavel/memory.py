@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from eva_master.model.ids import MILLION, Family, Millis, RunId
 from eva_master.model.planning.plan import Json, PolicyMemory
 from eva_master.model.resources import Resources
 from eva_master.packing.valuation.vectors import vector
 from eva_policies.gavel.allocation import Parts
 from eva_policies.gavel.config import NAME
+from eva_wire.values.ids import MILLION, Family, Millis, RunId
 
 _VERSION = 1
 Size = tuple[int, int, int]

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from eva_master.model.fleet.job_keys import reads_none
-from eva_master.model.ids import Family, RunId
 from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import Resources
@@ -22,6 +21,7 @@ from eva_policies.gavel.config import NAME, PRESETS, Config
 from eva_policies.gavel.granting import move_to_faster_type, take_turns
 from eva_policies.gavel.memory import Division, Memory
 from eva_policies.gavel.rounds import TypedClaim, claims, divided, received
+from eva_wire.values.ids import Family, RunId
 
 _ANYWAY_MS = 3_600_000
 """Time after which the fleet is divided anew though jobs and fleet are the same, since rates may be

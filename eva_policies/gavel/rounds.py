@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import MILLION, Family, InstanceId, Millis, RunId
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.packing.fleet.contenders import Contender
 from eva_master.packing.lp.least_time import Need
 from eva_policies.gavel.allocation import Divide
 from eva_policies.gavel.memory import Division, Received, in_millionths, sizes
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import MILLION, Family, InstanceId, Millis, RunId
 
 
 def divided(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from eva_master.model.ids import MILLION, Family, RunId
 from eva_master.model.resources import Resources
 from eva_master.model.values import replace
 from eva_master.packing.fleet.outlook import FleetForecast, expected_turn, outlook
 from eva_master.packing.fleet.seating import Seats
 from eva_policies.hadar.order import RankedContender, RoundOrder
+from eva_wire.values.ids import MILLION, Family, RunId
 
 
 def expectation(

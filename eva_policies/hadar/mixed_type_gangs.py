@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from eva_master.model.ids import Family
 from eva_master.packing.fleet.contenders import Contender
 from eva_master.packing.lp.least_time import LeastTime
+from eva_wire.values.ids import Family
 
 
 @dataclass(frozen=True, slots=True)

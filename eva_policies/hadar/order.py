@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from eva_master.model.ids import MILLION, Family, Millis, RunId
 from eva_master.model.resources import Resources
 from eva_master.model.values import replace
 from eva_master.packing.fleet.contenders import Contender
 from eva_master.packing.lp.least_time import LeastTime, Need, least_time
 from eva_policies.hadar.config import Config
 from eva_policies.hadar.mixed_type_gangs import Parting, partings
+from eva_wire.values.ids import MILLION, Family, Millis, RunId
 
 _SLACK_PART = 20
 """The longest go first for at most one part in so many of the time from when the first job that is

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from eva_master.model.fleet.job_keys import reads_none
-from eva_master.model.ids import Family
 from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.values import replace
@@ -19,6 +18,7 @@ from eva_master.ports import Planned, PolicyKind
 from eva_policies.hadar.config import NAME, Config
 from eva_policies.hadar.explanations import expectation, figures, reasons
 from eva_policies.hadar.order import RankedContender, RoundOrder, ordered
+from eva_wire.values.ids import Family
 
 
 class Hadar(FleetPolicy[Config]):

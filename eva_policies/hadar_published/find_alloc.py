@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from eva_master.model.ids import MILLION, Family
 from eva_policies.hadar_published.prices import PriceRange, curve
 from eva_policies.hadar_published.requests import GpuRequest, Utility, weight, worth
 from eva_policies.hadar_published.servers import Free, Kind, Take
+from eva_wire.values.ids import MILLION, Family
 
 
 class Candidate(StrEnum):

@@ -6,10 +6,10 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from eva_master.model.ids import Family
 from eva_master.model.planning.plan import Json, PolicyMemory
 from eva_policies.hadar_published.config import NAME, Config
 from eva_policies.hadar_published.prices import Extremes
+from eva_wire.values.ids import Family
 
 _VERSION = 1
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from eva_master.model.catalog import Gpu
 from eva_master.model.fleet.forking import Forking
-from eva_master.model.ids import Family, Millis, RunId
 from eva_master.model.planning.plan import Again, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.values import replace
@@ -27,6 +26,7 @@ from eva_policies.hadar_published.queue import ask_of, in_order
 from eva_policies.hadar_published.requests import GpuRequest, Utility
 from eva_policies.hadar_published.rooms import FreeServers
 from eva_policies.hadar_published.servers import Free, free_of, kinds, seats, taken
+from eva_wire.values.ids import Family, Millis, RunId
 
 _NO_ROOM = "the GPUs that it needs are not free"
 _TOO_DEAR = "the GPUs that are free cost more than it is worth now"

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from eva_master.model.ids import Family
 from eva_policies.hadar_published.requests import GpuRequest, Utility, weight, worth
+from eva_wire.values.ids import Family
 
 _SPAN = 1e100
 """A GPU of a full server costs at most so many times that of an empty one."""

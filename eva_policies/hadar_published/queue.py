@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from eva_master.learning.speeds.first_rates import expected_rates
 from eva_master.model.catalog import Gpu
-from eva_master.model.ids import MILLION, Family, Millis
 from eva_master.packing.fleet.contenders import Contender
 from eva_policies.hadar_published.requests import GpuRequest, Utility, weight, worth
+from eva_wire.values.ids import MILLION, Family, Millis
 
 _LEAST = 1e-9
 """No rate and no work is less, so that there are no quotients by 0."""

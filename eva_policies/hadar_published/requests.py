@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from eva_master.model.ids import Family
+from eva_wire.values.ids import Family
 
 _LEAST_S = 1.0
 """Nothing ends sooner after it came, so that no utility is without bounds."""

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from eva_master.model.catalog import Offering, Purchase
-from eva_master.model.ids import Family, RunId
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.bins.open_instances import OpenInstances
 from eva_master.packing.fleet.capacity import is_fixed
 from eva_master.packing.fleet.contenders import Contender
 from eva_master.packing.room import more_of
 from eva_policies.hadar_published.servers import Kind, Server
+from eva_wire.values.ids import Family, RunId
 
 
 class FreeServers:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from eva_master.model.ids import Family
+from eva_wire.values.ids import Family
 
 Free = tuple[tuple[int, ...], ...]
 """By kind of server: how many servers have no GPU free, how many have one, and so on."""

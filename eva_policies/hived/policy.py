@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from eva_master.model.fleet.job_keys import reads_none
-from eva_master.model.ids import RunId
 from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.fleet.allotted import Allotted, SizeRange
 from eva_master.packing.fleet.capacity import Fleet
 from eva_master.ports import Planned, PolicyKind
 from eva_policies.hived.config import NAME, Config
+from eva_wire.values.ids import RunId
 
 _WHY = "its tenant's quota is in use, and so is what others leave"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import MILLION, RunId
 from eva_master.packing.bins.open_instances import OpenInstances
 from eva_master.packing.bins.placement_groups import PlacementGroup
 from eva_policies.owl.pairs import Class, Pairs
+from eva_wire.values.ids import MILLION, RunId
 
 
 class _Pool:

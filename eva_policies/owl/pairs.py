@@ -10,12 +10,12 @@ import numpy as np
 from eva_master.learning.colocation import Key, recorded
 from eva_master.learning.voices.names import split
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import MILLION, Workload, base_of
 from eva_master.model.planning.snapshot import ThroughputTable
 from eva_master.packing.interference.throughput import ExactThroughput, Ints, multiset
 from eva_master.packing.valuation.reservation_price import Demand, Speeds
 from eva_master.packing.valuation.task_classes import PricedShape, ShapePrices
 from eva_master.packing.valuation.vectors import vector
+from eva_wire.values.ids import MILLION, Workload, base_of
 
 Beside = Callable[[Workload, Workload], int | None]
 """Throughput of a workload beside one task of another, in millionths; `None` if unknown."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 
 from eva_master.model.fleet.job_keys import reads_none
-from eva_master.model.ids import MILLION, RunId
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot, ThroughputTable
 from eva_master.packing.bins.open_instances import OpenInstances
@@ -20,6 +19,7 @@ from eva_master.ports import Planned, PolicyKind
 from eva_policies.owl.config import Config
 from eva_policies.owl.matchmaker import Matchmaker
 from eva_policies.owl.pairs import Beside, Pairs, Profile, seen
+from eva_wire.values.ids import MILLION, RunId
 
 NAME = "owl"
 _CLASSES_PAIRED = 2_048

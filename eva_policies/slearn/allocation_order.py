@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.planning.plan import Assign, Plan
 from eva_master.model.planning.snapshot import Leeway, RunView, Snapshot
 from eva_master.model.resources import NOTHING, Resources
@@ -16,6 +15,7 @@ from eva_master.model.values import sameness
 from eva_master.packing.toolkit import PlacementGroup
 from eva_policies.slearn.config import Config
 from eva_policies.slearn.queues import Queued
+from eva_wire.values.ids import InstanceId, JobId, RunId
 
 Where = InstanceId | int
 """A live instance, or a new one by its key in a plan."""

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Interval
 
-from eva_master.model.ids import MILLION
 from eva_master.model.option_types import Contradiction, Count, Seconds, Share
 from eva_master.model.planning.estimate import Estimates
+from eva_wire.values.ids import MILLION
 
 Estimator = Literal[
     "posterior",

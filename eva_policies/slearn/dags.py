@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from eva_master.model.ids import JobId, Millis
 from eva_master.model.planning.job_view import JobView
 from eva_policies.slearn.config import Config
 from eva_policies.slearn.sizes import JobWork, is_thin
+from eva_wire.values.ids import JobId, Millis
 
 _Dag = tuple[str, JobId]
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import expm1
 
-from eva_master.model.ids import MILLION, MILLIS_PER_HOUR
 from eva_master.model.planning.standing import Line
 from eva_policies.slearn.config import Config
 from eva_policies.slearn.dags import is_small
 from eva_policies.slearn.queues import Queued
+from eva_wire.values.ids import MILLION, MILLIS_PER_HOUR
 
 SPARE = "room that no queue wants, for other tasks of jobs whose pilots have not finished"
 _PER_CENT = 100

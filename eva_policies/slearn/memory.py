@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
-from eva_master.model.ids import JobId, Millis
 from eva_master.model.planning.plan import Json, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_policies.slearn.ratio import Ratios
+from eva_wire.values.ids import JobId, Millis
 
 NAME = "slearn"
 _VERSION = 1

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import JobId, Millis, RunId
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Hold, Plan, PlanEntry, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
@@ -23,6 +21,8 @@ from eva_policies.slearn.allocation_order import PlannedRoom, affordable, dealt,
 from eva_policies.slearn.config import Config
 from eva_policies.slearn.memory import RequestOutcome
 from eva_policies.slearn.queues import Queued
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import JobId, Millis, RunId
 
 _Decided = Planned
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from eva_master.model.ids import MILLION, JobId, Millis
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Again, Plan, PolicyMemory
@@ -33,6 +32,7 @@ from eva_policies.slearn.queues import PILOTS_QUEUE, Queued, lines
 from eva_policies.slearn.sampling import chosen_of
 from eva_policies.slearn.shares import weighed
 from eva_policies.slearn.sizes import JobWork, is_thin, outgrows_ms, queue_of, work_of
+from eva_wire.values.ids import MILLION, JobId, Millis
 
 _LOOKED_AT_PART = 10
 """A job's place is looked at again once one in so many of its tasks that were left has ended."""

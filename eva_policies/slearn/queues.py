@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from eva_master.model.ids import JobId, Millis
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.standing import Line
 from eva_master.packing.toolkit import NODES
 from eva_policies.slearn.config import Config
 from eva_policies.slearn.dags import arrived_ms
 from eva_policies.slearn.sizes import JobWork
+from eva_wire.values.ids import JobId, Millis
 
 PILOTS_QUEUE = 1
 """The second one: pilots are small, and everybody's sizes wait for them."""

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from itertools import chain, zip_longest
 
-from eva_master.model.accounting.bounds import MOST_PILOTS
-from eva_master.model.ids import MILLION, JobId
 from eva_master.model.planning.job_view import JobView
+from eva_wire.values.bounds import MOST_PILOTS
+from eva_wire.values.ids import MILLION, JobId
 
 
 def pilots_of(tasks: int, ratio_ppm: int) -> int:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from eva_master.model.ids import JobId
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.snapshot import InstanceView, RunView
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.model.values import alike, replace, sameness
 from eva_policies.slearn.queues import Queued
+from eva_wire.values.ids import JobId
 
 _PARTS = 1_000_000_000
 """Shares are told in so many parts of all instances."""

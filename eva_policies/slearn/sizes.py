@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eva_master.model.ids import Millis
 from eva_master.model.planning.estimate import raised_ms
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import RunView
 from eva_policies.slearn.config import Config
+from eva_wire.values.ids import Millis
 
 _GOES_ON_FOR_PART = 4
 """A task that is older than expected is expected to go on for this part of its age."""

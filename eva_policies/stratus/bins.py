@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from eva_master.model.ids import RunId
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.bins.open_instances import OpenInstances
 from eva_master.packing.interference.throughput import Ints
 from eva_master.packing.valuation.task_classes import SnapshotShapes
+from eva_wire.values.ids import RunId
 
 _LONGEST_MS = 1 << 50
 """Whatever would run for longer runs for so long."""

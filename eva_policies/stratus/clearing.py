@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from eva_master.model.ids import MILLIS_PER_HOUR
 from eva_master.packing.bins.plan_builder import JointMove, joint_move
 from eva_policies.stratus.bins import Bins
 from eva_policies.stratus.packer import pack
+from eva_wire.values.ids import MILLIS_PER_HOUR
 
 
 def clear(bins: Bins, below_percent: int) -> list[JointMove]:

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from annotated_types import Interval
 
-from eva_master.model.ids import MILLION
 from eva_master.model.option_types import Percent, Seconds, Share
+from eva_wire.values.ids import MILLION
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,11 @@ from itertools import groupby
 import numpy as np
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import MILLION, RunId
 from eva_master.packing.bins.open_instances import Mask
 from eva_master.packing.valuation.task_classes import PricedShape, ShapePrices
 from eva_master.packing.valuation.vectors import vector
 from eva_policies.stratus.bins import Bins, bin_of
+from eva_wire.values.ids import MILLION, RunId
 
 _LARGEST_GROUP = 256
 """Tasks of a candidate group at most."""

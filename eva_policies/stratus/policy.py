@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from eva_master.model.fleet.job_keys import reads_none
-from eva_master.model.ids import MILLION, RunId
 from eva_master.model.planning.estimate import Estimate
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
@@ -19,6 +18,7 @@ from eva_policies.stratus.bins import Bins
 from eva_policies.stratus.clearing import clear
 from eva_policies.stratus.config import Config
 from eva_policies.stratus.packer import pack
+from eva_wire.values.ids import MILLION, RunId
 
 NAME = "stratus"
 

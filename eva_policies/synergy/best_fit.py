@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from eva_master.model.ids import MILLION, RunId
 from eva_master.packing.bins.task_set_value import Tnrp
 from eva_policies.synergy.valued_instances import ValuedInstances
+from eva_wire.values.ids import MILLION, RunId
 
 _BOUND_MARGIN = 1 + 1e-9
 """A bound that is made of rounded numbers may be too low by less than this."""

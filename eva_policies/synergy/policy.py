@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from eva_master.model.fleet.job_keys import reads_none
-from eva_master.model.ids import RunId
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.bins.placement_groups import PlacementGroup, place, waiting
@@ -17,6 +16,7 @@ from eva_master.ports import Planned, PolicyKind
 from eva_policies.synergy.best_fit import BestFit
 from eva_policies.synergy.config import Config
 from eva_policies.synergy.valued_instances import ValuedInstances
+from eva_wire.values.ids import RunId
 
 NAME = "synergy"
 

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import RunId, Workload
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.bins.open_instances import OpenInstances
 from eva_master.packing.interference.throughput import Ints
 from eva_master.packing.valuation.task_classes import PricedShape, SnapshotShapes
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import RunId, Workload
 
 Floats = npt.NDArray[np.float64]
 _TaskKey = tuple[PricedShape, Workload, str]

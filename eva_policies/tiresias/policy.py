@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 
 from eva_master.model.fleet.job_keys import reads_none
-from eva_master.model.ids import Family
 from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import NOTHING
@@ -19,6 +18,7 @@ from eva_master.packing.toolkit import open_instances
 from eva_master.ports import Planned, PolicyKind
 from eva_policies.tiresias.config import NAME, Config
 from eva_policies.tiresias.queues import in_order
+from eva_wire.values.ids import Family
 
 
 class Tiresias(FleetPolicy[Config]):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from eva_master.model.ids import Millis
 from eva_master.packing.fleet.contenders import Contender
+from eva_wire.values.ids import Millis
 
 
 def in_order(

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eva_master.model.fleet.job_keys import reads_none
-from eva_master.model.ids import Family, RunId
 from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.fleet.contenders import Contender
@@ -15,6 +14,7 @@ from eva_master.packing.fleet.seating import Seats
 from eva_master.packing.fleet.turns import turn_plan
 from eva_master.packing.toolkit import open_instances
 from eva_master.ports import Planned, PolicyKind
+from eva_wire.values.ids import Family, RunId
 
 NAME = "yarn_cs"
 

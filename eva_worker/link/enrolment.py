@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, cast
 import grpc
 import structlog
 
-from eva_worker._proto import worker_pb2 as pb
-from eva_worker._proto.worker_pb2_grpc import EnrolmentStub, WorkersStub
+from eva_wire._proto import worker_pb2 as pb
+from eva_wire._proto.worker_pb2_grpc import EnrolmentStub, WorkersStub
 from eva_worker.errors import BadIdentity, NotEnrolled
 from eva_worker.link.channel import dial, reason_of
 from eva_worker.link.identity import Credentials, Identity
@@ -18,7 +18,7 @@ from eva_worker.process import lease
 from eva_worker.process.backoff import Backoff
 
 if TYPE_CHECKING:
-    from eva_worker._proto.worker_pb2_grpc import EnrolmentAsyncStub, WorkersAsyncStub
+    from eva_wire._proto.worker_pb2_grpc import EnrolmentAsyncStub, WorkersAsyncStub
 
 _ANSWER_S = 10.0
 _LONGEST_SLEEP_S = 60.0

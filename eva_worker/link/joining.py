@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, cast
 import grpc
 import psutil
 
-from eva_worker._proto import worker_pb2 as pb
-from eva_worker._proto.worker_pb2_grpc import EnrolmentStub
+from eva_wire._proto import worker_pb2 as pb
+from eva_wire._proto.worker_pb2_grpc import EnrolmentStub
 from eva_worker.errors import BadIdentity, JoinRefused, NotEnrolled
 from eva_worker.link.channel import dial, hint_of, reason_of
 from eva_worker.link.identity import Identity
@@ -23,7 +23,7 @@ from eva_worker.process.durable_files import read_json, write_json
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from eva_worker._proto.worker_pb2_grpc import EnrolmentAsyncStub
+    from eva_wire._proto.worker_pb2_grpc import EnrolmentAsyncStub
 
 _PREFIX = "eva-node."
 _LONGEST = 65_536

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 import grpc
 import structlog
 
-from eva_worker._proto import worker_pb2 as pb
-from eva_worker._proto.worker_pb2_grpc import WorkersStub
+from eva_wire._proto import worker_pb2 as pb
+from eva_wire._proto.worker_pb2_grpc import WorkersStub
 from eva_worker.errors import BadOrder, NotEnrolled
 from eva_worker.files.task_log import follow
 from eva_worker.link import wire
@@ -27,7 +27,7 @@ from eva_worker.tasks.fence import Fence
 from eva_worker.tasks.registry import Tasks
 
 if TYPE_CHECKING:
-    from eva_worker._proto.worker_pb2_grpc import WorkersAsyncStub
+    from eva_wire._proto.worker_pb2_grpc import WorkersAsyncStub
 
 _WELCOME_S = 10.0
 _GOODBYE_S = 5.0

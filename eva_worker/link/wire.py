@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
-from eva_worker._proto import worker_pb2 as pb
+from eva_wire._proto import worker_pb2 as pb
 from eva_worker.files.checkpoints import MOST_GENERATION
 from eva_worker.link.notices import Notice
 from eva_worker.orders import (

@@ -17,7 +17,7 @@ import grpc
 import structlog
 from google.protobuf.message import DecodeError
 
-from eva_worker._proto import iterator_pb2
+from eva_wire._proto import iterator_pb2
 from eva_worker.errors import Malformed, StartFailed
 from eva_worker.files.beneath import Directory, remove_tree
 from eva_worker.files.checkpoints import MOST_GENERATION

@@ -14,10 +14,10 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from eva_master.adapters.rpc.messages import Job
-from eva_master.app.cli.session import console, print_json
-from eva_master.app.cli.views.explanation import explain
-from eva_master.model.errors import EvaError
+from eva_client.cli.session import console, print_json
+from eva_client.cli.views.explanation import explain
+from eva_wire.rpc.messages import Job
+from eva_wire.values.errors import EvaError
 from examples.demo.cluster import Cluster, DemoFailed
 from examples.demo.jobs import EXAMPLES, FIRST_WAVE, READERS, SECOND_WAVE, Submitter
 from examples.demo.report import Report

@@ -15,8 +15,8 @@ from pathlib import Path
 import psutil
 import yaml
 
-from eva_master.adapters.rpc.client.master import Client
-from eva_master.model.errors import Unreachable
+from eva_client.rpc.master import Client
+from eva_wire.values.errors import Unreachable
 
 _HERE = Path(__file__).parent
 _START_S = 60.0
@@ -68,7 +68,7 @@ class Cluster:
             DemoFailed: The master ended, or it took too long to answer.
         """
         command = [
-            *(sys.executable, "-m", "eva_master.app.cli", "up"),
+            *(sys.executable, "-m", "eva_client.cli", "up"),
             *("--config", str(_HERE / "master.yaml")),
             *("--catalog-file", str(_HERE / "catalog.yaml")),
             *("--state-dir", str(self.home / "state")),

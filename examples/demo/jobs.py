@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from eva_master.adapters.rpc.client.master import Client
+from eva_client.rpc.master import Client
 
 EXAMPLES = Path(__file__).parents[1]
 

@@ -10,9 +10,9 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from eva_master.app.cli.views import bills, shapes, tables
-from eva_master.app.cli.views.grid import Grid
-from eva_master.app.cli.views.words import money, share
+from eva_client.cli.views import bills, shapes, tables
+from eva_client.cli.views.grid import Grid
+from eva_client.cli.views.words import money, share
 from examples.demo.story import Picture, Resumption, figures
 
 

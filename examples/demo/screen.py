@@ -10,8 +10,8 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from eva_master.adapters.rpc.messages import ClusterState
-from eva_master.app.cli.views import live
+from eva_client.cli.views import live
+from eva_wire.rpc.messages import ClusterState
 from examples.demo.story import Picture
 
 _INDENT = " " * 6

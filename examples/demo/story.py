@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from eva_master.adapters.rpc.client.master import Client
-from eva_master.adapters.rpc.messages import Bill, ClusterState, Job, Task
-from eva_master.app.cli.views.words import money, price
-from eva_master.model.ids import number_of
+from eva_client.cli.views.words import money, price
+from eva_client.rpc.master import Client
+from eva_wire.rpc.messages import Bill, ClusterState, Job, Task
+from eva_wire.values.ids import number_of
 
 ENDED = ("succeeded", "failed", "cancelled")
 _NOTABLE = 0.15

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from eva_master.adapters.local.engine import Engine, ready_image
-from eva_master.model.errors import EngineUnavailable, EvaError
+from eva_wire.values.errors import EngineUnavailable, EvaError
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.checks import ceilings, cycles, docstrings, figures, links, owners, sizes
+from tests.checks import ceilings, cycles, docstrings, figures, links, owners, sizes, sources
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("eva_lab", "eva_master", "eva_policies", "eva_worker", "eva_iterator")
+PACKAGES = (*sources.PACKAGES, "eva_iterator")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -21,7 +21,7 @@ FOLDERS = (
 )
 LISTS = (
     "eva_lab/cli",
-    "eva_master/app/cli",
+    "eva_client/cli",
     "eva_master/adapters/store/migrations/versions",
     "benchmarks",
 )

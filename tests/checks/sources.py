@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-PRODUCT = ("eva_lab", "eva_master", "eva_policies", "eva_worker", "iterator_sdk")
+PACKAGES = ("eva_client", "eva_lab", "eva_master", "eva_policies", "eva_wire", "eva_worker")
+"""Packages of the product, beside that of programs."""
+PRODUCT = (*PACKAGES, "iterator_sdk")
 """Folders of the product, in which generated code is left out."""
 
 _SKIPPED = {"_proto", "__pycache__", "build", "dist", "node_modules", "results"}

@@ -27,8 +27,8 @@ from eva_master.adapters.local.cloud import LocalCloud, LocalCloudConfig
 from eva_master.model.actions import CloudAction, LaunchInstance, SyncCloud, TerminateInstance
 from eva_master.model.catalog import InstanceType, Offering, Purchase, spot_family
 from eva_master.model.events import CloudListed, InstanceGone, InstanceUp
-from eva_master.model.ids import Family, InstanceId, Millis, Price
 from eva_master.model.resources import Resources
+from eva_wire.values.ids import Family, InstanceId, Millis, Price
 from tests.fakes.aws.service import IMAGE, REGION, shared
 from tests.fakes.hosts import image
 from tests.fakes.hosts.machine import machine_command

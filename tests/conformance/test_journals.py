@@ -11,14 +11,14 @@ import pytest
 
 from eva_lab.simulator.cluster.journal import MemoryJournal
 from eva_master.adapters.store import SqlJournal
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import InstanceType, Offering, Purchase
 from eva_master.model.changes import Changes, InstanceAccount, JobAccount, Round
 from eva_master.model.job import JobSpec, Program, Stage, TaskSpec
 from eva_master.model.records import Instance, Job, Progress, StopReason, TaskRun
 from eva_master.model.resources import Resources
-from eva_master.model.states import InstanceState, JobState, RunState
 from eva_master.ports import Journal
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.states import InstanceState, JobState, RunState
 
 TASK = TaskSpec(
     workload="resnet",

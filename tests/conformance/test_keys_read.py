@@ -10,11 +10,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.accounting.worth import Worth
 from eva_master.model.catalog import Gpu, Offering
 from eva_master.model.fleet.job_keys import DECLARED
-from eva_master.model.ids import Millis
 from eva_master.model.job import (
     ArrayRules,
     DatasetSize,
@@ -30,6 +28,8 @@ from eva_master.model.planning.snapshot import Snapshot
 from eva_master.testing.job_views import changed
 from eva_master.testing.policy_suite import Variant, later, variants_of
 from eva_master.testing.snapshots import Cluster, carried_out, offer, task
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Millis
 from tests.conformance.test_policies import KINDS
 
 KEYS = {

@@ -13,16 +13,16 @@ from eva_lab.simulator.cluster.work import Work
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.policy_registry import policies
 from eva_master.control.settings import Settings
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Catalog, InstanceType, Offering, Purchase
-from eva_master.model.errors import Unplaceable
 from eva_master.model.fleet.nodes import NODE_ZONE, OwnedNode
 from eva_master.model.fleet.partitions import Partitions
-from eva_master.model.ids import Family, InstanceId, Price, Workload
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.resources import Resources
-from eva_master.model.states import RunState
 from eva_master.packing.elastic.fixed import built
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.errors import Unplaceable
+from eva_wire.values.ids import Family, InstanceId, Price, Workload
+from eva_wire.values.states import RunState
 from tests.drawing import NEW
 from tests.fakes.policies.whole import WHOLE
 

@@ -17,8 +17,8 @@ from obstore.store import MemoryStore
 
 from eva_master.adapters.objects import Objects, open_store
 from eva_master.adapters.objects.blobs import blob_key, missing, put_blob, read_logs
-from eva_master.model.errors import DigestMismatch, InvalidKey, NotFound, StorageError
 from eva_master.ports import ObjectStore
+from eva_wire.values.errors import DigestMismatch, InvalidKey, NotFound, StorageError
 from tests.fakes.aws.service import bucket_url, shared
 
 MIB = 1024 * 1024

@@ -7,8 +7,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import InstanceId, JobId, Millis
 from eva_master.model.planning.plan import NewInstance, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.standing import Line, Pool
@@ -16,6 +14,8 @@ from eva_master.testing.clusters import clusters
 from eva_master.testing.plan_checks import check
 from eva_master.testing.policy_suite import drawn, with_found
 from eva_master.testing.snapshots import Cluster, carried_out, ended, offer, task
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import InstanceId, JobId, Millis
 from tests.fakes.pools.policy import Config, PoolPolicy
 
 SMALL = task(any=(0, 1, 1))

@@ -39,10 +39,10 @@ from eva_master.model.events import (
     WorkerRegistered,
     WorkerReported,
 )
-from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.job import Program
 from eva_master.model.resources import Resources
 from eva_master.ports import WorkerLink
+from eva_wire.values.ids import InstanceId, JobId, Millis, RunId
 from tests.fakes.patience import DEADLINE_S
 from tests.fakes.rpc.authority import authority
 from tests.fakes.rpc.relay import Relay

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eva_master.model.ids import micro_usd
+from eva_wire.values.ids import micro_usd
 from tests.e2e.cluster import Cluster
 
 

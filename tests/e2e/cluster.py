@@ -21,17 +21,17 @@ import psutil
 import yaml
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from eva_client.rpc.master import Client
 from eva_master.adapters.local.records import HostRecord, HostRecords
-from eva_master.adapters.rpc._proto import api_pb2 as pb
-from eva_master.adapters.rpc.channels import open_channel
-from eva_master.adapters.rpc.client.master import Client
 from eva_master.adapters.store import SqlJournal
+from eva_wire._proto import api_pb2 as pb
+from eva_wire.rpc.channels import open_channel
 from tests.fakes.paths import PYTHON
 from tests.fakes.patience import DEADLINE_S
 from tests.fakes.rpc.ports import free_port
 
 PROGRAMS = Path(__file__).with_name("programs")
-EVA = (sys.executable, "-m", "eva_master.app.cli")
+EVA = (sys.executable, "-m", "eva_client.cli")
 _POLL_S = 0.05
 """At first; what takes long is looked at less often, since every look takes time from it."""
 _SLOWER = 1.1

@@ -13,7 +13,7 @@ import docker
 import psutil
 import pytest
 
-from eva_master.model.errors import InvalidJob
+from eva_wire.values.errors import InvalidJob
 from tests.e2e.cluster import SETTINGS, Cluster, until
 from tests.e2e.conftest import Clusters
 from tests.fakes.docker import dockerd

@@ -22,7 +22,7 @@ import yaml
 from rich.console import Console, Group
 from rich.text import Text
 
-from eva_master.adapters.rpc.messages import Bill, ClusterState, Instance, Job, Task
+from eva_wire.rpc.messages import Bill, ClusterState, Instance, Job, Task
 from examples.demo.__main__ import next_steps
 from examples.demo.jobs import FIRST_WAVE, READERS, SECOND_WAVE
 from examples.demo.report import Report

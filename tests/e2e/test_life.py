@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from eva_master.control.settings import Settings
-from eva_master.model.errors import DuplicateName, InvalidJob, Unplaceable
+from eva_wire.values.errors import DuplicateName, InvalidJob, Unplaceable
 from tests.e2e.accounts import check_accounts, check_bill
 from tests.e2e.cluster import Cluster, until
 from tests.e2e.conftest import Clusters

@@ -14,7 +14,7 @@ from eva_lab.simulator.results.metrics import charge
 from eva_lab.simulator.run import Simulation
 from eva_master.adapters.catalog import load_catalog
 from eva_master.control.settings import Settings
-from eva_master.model.ids import InstanceId, RunId
+from eva_wire.values.ids import InstanceId, RunId
 from tests.e2e.cluster import Cluster, until
 from tests.e2e.conftest import Clusters
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from eva_master.model.errors import NotAuthenticated, NotAuthorised
+from eva_wire.values.errors import NotAuthenticated, NotAuthorised
 from tests.e2e.cluster import Cluster
 from tests.e2e.conftest import Clusters
 

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from eva_master.model.changes import Changes, JobAccount
-from eva_master.model.ids import InstanceId, JobId, instance_order, job_order, run_order
 from eva_master.model.records import Ended, TaskRun, untouched
-from eva_master.model.states import TERMINAL_JOB, RunState
 from eva_master.ports.reading import SHOWN, InstanceRecord, JobRecord, TaskPage
+from eva_wire.values.ids import InstanceId, JobId, instance_order, job_order, run_order
+from eva_wire.values.states import TERMINAL_JOB, RunState
 
 
 class LoadedArchive:

@@ -10,7 +10,6 @@ from eva_lab.simulator.cluster.clock import VirtualInbox
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.loop import Loop
 from eva_master.control.machine import Machine
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.actions import TellMerge, WorkerAction
 from eva_master.model.catalog import Purchase
 from eva_master.model.events import (
@@ -24,10 +23,11 @@ from eva_master.model.events import (
     WorkerLost,
     WorkerReported,
 )
-from eva_master.model.ids import RunId
 from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan, PolicyMemory, Suspend
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import NOTHING
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import RunId
 
 LOSABLE = (
     InstanceUp,

@@ -21,13 +21,13 @@ from eva_master.model.events import (
     WorkerRegistered,
     WorkerReported,
 )
-from eva_master.model.ids import Family, InstanceId, Millis, Price, RunId
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, NewInstance, Plan
 from eva_master.model.planning.snapshot import RemainingWork
 from eva_master.model.records import Progress
 from eva_master.model.resources import Resources
 from eva_master.ports.reading import Outlook
+from eva_wire.values.ids import Family, InstanceId, Millis, Price, RunId
 
 SIZE = Resources(0, 4_000, 8 * 1024)
 FAST = Offering(InstanceType("fast.1", Family("fast"), SIZE), Price(3_060_000))

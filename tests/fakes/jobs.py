@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import InstanceType, Offering
-from eva_master.model.ids import Family, InstanceId, Price, RunId, Workload
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.planning.plan import Assign, NewInstance, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import Resources
 from eva_master.testing.job_views import with_values
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Family, InstanceId, Price, RunId, Workload
 
 CPU = Family("c")
 

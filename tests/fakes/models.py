@@ -6,7 +6,7 @@ from eva_master.control.readside.model import ClusterModel
 from eva_master.control.readside.publisher import Publisher
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
-from eva_master.model.ids import Millis
+from eva_wire.values.ids import Millis
 
 
 def model_of(state: State, settings: Settings | None = None) -> ClusterModel:

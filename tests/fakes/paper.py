@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from math import floor
 
-from eva_master.model.ids import Workload
+from eva_wire.values.ids import Workload
 
 Entries = Iterable[tuple[Workload, Sequence[Workload], int]]
 """Observations: workload, neighbours, throughput in millionths. A later one replaces another."""

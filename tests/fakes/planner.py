@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from eva_master.model.actions import RequestPlan
-from eva_master.model.errors import InvalidPlan
 from eva_master.model.events import PlanFailed, PlanReady
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.claims.asking import ask
 from eva_master.ports import Inbox, Policy
+from eva_wire.values.errors import InvalidPlan
 
 
 class InlinePlanner:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from eva_master.control.readside.publisher import Publisher
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
-from eva_master.model.ids import Millis
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.ports.previews import JobPreview
@@ -20,6 +19,7 @@ from eva_master.testing.snapshots import (
     table,
     task,
 )
+from eva_wire.values.ids import Millis
 
 __all__ = [
     "START",

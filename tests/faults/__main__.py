@@ -22,7 +22,7 @@ from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 
-from eva_master.model.errors import EvaError
+from eva_wire.values.errors import EvaError
 from tests.faults import campaign, every_kind
 from tests.faults.campaign import Result
 

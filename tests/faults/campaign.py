@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import psutil
 from docker.errors import DockerException
 
-from eva_master.model.errors import Unreachable
+from eva_wire.values.errors import Unreachable
 from tests.e2e.accounts import check_accounts, check_bill
 from tests.e2e.cluster import until
 from tests.e2e.kill_matrix import matrix

@@ -20,8 +20,8 @@ from typing import Any
 import psutil
 
 from eva_master.adapters.local.interruptions import interrupt
-from eva_master.model.errors import EvaError
-from eva_master.model.ids import InstanceId
+from eva_wire.values.errors import EvaError
+from eva_wire.values.ids import InstanceId
 from tests.e2e.cluster import EVA, PROGRAMS, Cluster, log_end, until
 from tests.fakes.paths import PYTHON, short_tempdir
 from tests.fakes.patience import DEADLINE_S

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import grpc
 
-from eva_master.adapters.rpc._proto import worker_pb2 as master_pb
 from eva_master.adapters.rpc.workers import messages
+from eva_wire._proto import worker_pb2 as master_pb
 from eva_worker.errors import Corrupt
 from eva_worker.files.objects import Objects
 from eva_worker.files.storage import Storage

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from eva_worker._proto.iterator_pb2 import ReportRequest
+from eva_wire._proto.iterator_pb2 import ReportRequest
 from eva_worker.files.beneath import remove_tree
 
 POISON = "9" * 26

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from eva_lab.simulator.cluster.work import Work
 from eva_master.control.measure import ledger
 from eva_master.control.settings import Settings
-from eva_master.model.accounting.bounds import ASKS_FOR_RETRY, JobKind
 from eva_master.model.actions import TaskOrder
 from eva_master.model.catalog import Catalog, InstanceType, Offering
 from eva_master.model.events import (
@@ -22,7 +21,6 @@ from eva_master.model.events import (
     ResumeRequested,
     SuspendRequested,
 )
-from eva_master.model.ids import Family, JobId, Millis, Price, RunId, Workload
 from eva_master.model.job import (
     ArrayRules,
     ElasticGang,
@@ -35,8 +33,10 @@ from eva_master.model.job import (
 )
 from eva_master.model.planning.suspension import Preemption
 from eva_master.model.resources import NOTHING, Resources
-from eva_master.model.states import JobState, RunState
 from eva_master.ports import Policy
+from eva_wire.values.bounds import ASKS_FOR_RETRY, JobKind
+from eva_wire.values.ids import Family, JobId, Millis, Price, RunId, Workload
+from eva_wire.values.states import JobState, RunState
 from tests.drawing import drawn
 from tests.fakes.archive import LoadedArchive
 from tests.fakes.chaos import CapriciousPolicy, ChaoticWorld

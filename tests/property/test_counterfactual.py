@@ -11,12 +11,12 @@ from eva_lab.simulator.cluster.delays import Delays
 from eva_lab.simulator.cluster.work import Work
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.measure import ledger
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import InstanceType, Offering
-from eva_master.model.ids import MILLION, Family, Price, RunId, Workload
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.resources import Resources
 from eva_master.policies.no_packing import POLICY as NO_PACKING
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import MILLION, Family, Price, RunId, Workload
 from tests.drawing import drawn
 
 FAMILIES = tuple(map(Family, ("gpu", "new", "old")))

@@ -9,13 +9,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from eva_master.learning.colocation import Key, forget, key, observe
-from eva_master.model.ids import MILLION, Family, Workload, base_of
 from eva_master.model.planning.snapshot import StandaloneRates, ThroughputTable
 from eva_master.packing.interference.incremental import IncrementalView, changes
 from eva_master.packing.local_search.cost_model import CostWeights
 from eva_master.packing.local_search.load_cache import LoadCache
 from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.problem import Problem, Valuation
+from eva_wire.values.ids import MILLION, Family, Workload, base_of
 from tests.fakes.snapshots import Cluster, offer, task
 
 NAMES = [Workload(name) for name in ("a", "a[1]", "a[2]", "ab", "b[1]", "c")]

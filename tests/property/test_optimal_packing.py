@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import MILLION, Family, OfferingId
 from eva_master.packing.greedy.algorithm1 import PackedSet, pack
 from eva_master.packing.interference.throughput import Ints
 from eva_master.packing.lp.column_generation import EffortLimits, Generator, PackingRequest
@@ -25,6 +24,7 @@ from eva_master.packing.lp.pricing.knapsack import KnapsackProblem
 from eva_master.packing.lp.pricing.workload_multisets import MultisetSearch
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.packing.valuation.vectors import vector
+from eva_wire.values.ids import MILLION, Family, OfferingId
 from tests.drawing import drawn
 from tests.fakes.snapshots import Cluster, offer, table, task
 

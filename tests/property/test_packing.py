@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import MILLION, Family, OfferingId, Workload
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.greedy.algorithm1 import pack
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.packing.valuation.vectors import IMPOSSIBLE, vector
 from eva_master.testing.job_views import changed
+from eva_wire.values.ids import MILLION, Family, OfferingId, Workload
 from tests.drawing import drawn
 from tests.fakes.paper import throughput_by_the_paper
 from tests.fakes.snapshots import Cluster, offer, table, task

@@ -10,12 +10,12 @@ from hypothesis import given
 from eva_master.control.planning import snapshot_builder
 from eva_master.control.state.store import State
 from eva_master.control.state.view_cache import ViewCache
-from eva_master.model.ids import InstanceId, Millis, RunId
 from eva_master.model.planning.job_view import NO_GPU_TIME
 from eva_master.model.planning.snapshot import InstanceView, Snapshot
 from eva_master.model.records import TaskRun
-from eva_master.model.states import LIVE, TERMINAL_RUN, InstanceState, JobState
 from eva_master.testing.job_views import changed
+from eva_wire.values.ids import InstanceId, Millis, RunId
+from eva_wire.values.states import LIVE, TERMINAL_RUN, InstanceState, JobState
 from tests.drawing import drawn
 from tests.fakes.chaos import ChaoticWorld
 from tests.property.test_control_loop import CHAOS_MS, QUICK, Story, _world, stories

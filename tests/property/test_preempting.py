@@ -8,9 +8,9 @@ from itertools import combinations, product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.packing.preempting import Victim, VictimSearch
+from eva_wire.values.ids import InstanceId, JobId, RunId
 from tests.drawing import drawn
 
 sizes = st.builds(Resources, st.integers(0, 2), st.integers(0, 6), st.integers(0, 6))

@@ -19,13 +19,13 @@ from eva_master.control.readside.preview import copied
 from eva_master.control.state.store import State
 from eva_master.model.accounting.totals import CostTotals, PartitionTotals, TenantTotals, Totals
 from eva_master.model.changes import Changes, InstanceAccount, JobAccount
-from eva_master.model.ids import Exact, InstanceId, JobId, Millis
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.records import Job, untouched
-from eva_master.model.states import TERMINAL_JOB
 from eva_master.packing.valuation.job_valuation import Reservation
 from eva_master.ports.reading import ReadModel
 from eva_master.testing.job_views import changed
+from eva_wire.values.ids import Exact, InstanceId, JobId, Millis
+from eva_wire.values.states import TERMINAL_JOB
 from tests.drawing import drawn
 from tests.fakes.chaos import ChaoticWorld
 from tests.property.test_control_loop import CHAOS_MS, QUICK, Story, _world, stories

@@ -9,8 +9,6 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import InstanceId
 from eva_master.model.planning.plan import NewInstance
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.configuration.build import Configuration, Host, configure, waiting
@@ -25,6 +23,8 @@ from eva_master.packing.local_search.working_configuration import (
     WorkingConfiguration,
 )
 from eva_master.packing.problem import Problem, Valuation
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import InstanceId
 from tests.fakes.snapshots import Cluster, offer, table, task
 
 CATALOG = (

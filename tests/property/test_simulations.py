@@ -16,9 +16,9 @@ from eva_lab.simulator.results.metrics import charge
 from eva_lab.simulator.results.rows import tables
 from eva_lab.simulator.run import Setup, Simulation
 from eva_master.control.measure import ledger
-from eva_master.model.ids import MILLION, Workload
 from eva_master.model.trace import Interference, TraceJob
 from eva_master.policies.no_packing import POLICY as NO_PACKING
+from eva_wire.values.ids import MILLION, Workload
 from tests.drawing import drawn
 from tests.simulation.test_accounting import CATALOG, job, setup
 

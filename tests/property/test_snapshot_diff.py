@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from eva_master.adapters.planner.fast_pickle import FastPickle
 from eva_master.adapters.planner.snapshot_diff import Receiver, Sender, SnapshotDiff
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import InstanceId, JobId, Millis, run_id
 from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
 from eva_master.testing.job_views import job_view
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import InstanceId, JobId, Millis, run_id
 from tests.fakes.snapshots import offer, task
 
 OFFERING = offer("c", (0, 4, 8), 0.2)

@@ -8,9 +8,9 @@ from dataclasses import replace
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.actions import FetchFiles
 from eva_master.model.planning.suspension import Preemption, Suspender
+from eva_wire.values.bounds import JobKind
 from tests.drawing import drawn
 from tests.fakes.chaos import ChaoticWorld
 from tests.property.test_control_loop import (

@@ -13,8 +13,6 @@ from eva_lab.simulator.results.metrics import SimulationOutcome, quantile
 from eva_lab.simulator.run import Setup, Simulation, simulate
 from eva_master.model.actions import Reply
 from eva_master.model.catalog import InstanceType, Offering
-from eva_master.model.errors import InvalidJob, InvalidTrace, SimulationStalled
-from eva_master.model.ids import MILLION, Family, InstanceId, Price, RunId, Workload
 from eva_master.model.planning.plan import Hold, PolicyMemory
 from eva_master.model.planning.plan import Plan as Decided
 from eva_master.model.planning.snapshot import Snapshot
@@ -23,6 +21,8 @@ from eva_master.model.resources import Resources
 from eva_master.model.trace import Interference, Trace, TraceJob, TraceTask
 from eva_master.policies.no_packing import POLICY as NO_PACKING
 from eva_master.ports import Policy
+from eva_wire.values.errors import InvalidJob, InvalidTrace, SimulationStalled
+from eva_wire.values.ids import MILLION, Family, InstanceId, Price, RunId, Workload
 from tests.fakes.jobs import Script
 
 HOUR_MS = 3_600_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from eva_lab.runs import named_policy
 from eva_lab.simulator.cluster.work import Work
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
-from eva_master.model.ids import RunId
+from eva_wire.values.ids import RunId
 from tests.fakes.jobs import CATALOG, job
 
 

@@ -12,11 +12,11 @@ from eva_master.app.policy_registry import policies
 from eva_master.control.measure import ledger
 from eva_master.control.settings import Settings
 from eva_master.model.events import CancelRequested
-from eva_master.model.ids import JobId, Millis
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.model.states import JobState, RunState
+from eva_wire.values.ids import JobId, Millis
+from eva_wire.values.states import JobState, RunState
 from tests.fakes.jobs import CATALOG, job
 from tests.fakes.policies.whole import TRIED
 

@@ -13,9 +13,9 @@ from eva_lab.simulator.scenario.journal_replay import latest, past
 from eva_lab.traces.recipes import ProductionRecipe
 from eva_master.control.measure import ledger
 from eva_master.model.catalog import InstanceType, Offering
-from eva_master.model.ids import MILLION, Family, Price, Workload
 from eva_master.model.resources import Resources
 from eva_master.model.trace import Trace, TraceJob, TraceTask
+from eva_wire.values.ids import MILLION, Family, Price, Workload
 from tests.simulation.test_accounting import setup
 
 HOUR_MS = 3_600_000

@@ -13,8 +13,8 @@ from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.settings import Settings
 from eva_master.model.actions import Gang, ListCheckpoints, StopTask, TaskOrder
 from eva_master.model.events import CheckpointsListed, Tick
-from eva_master.model.ids import JobId, RunId
 from eva_master.model.records import Job, TaskRun
+from eva_wire.values.ids import JobId, RunId
 from tests.fakes.jobs import CATALOG, MEDIUM, Script, job
 
 DELAYS = Delays(fetch_ms=4_000, start_ms=5_000, stop_ms=3_000, report_ms=10_000)

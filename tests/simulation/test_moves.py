@@ -13,9 +13,9 @@ from eva_master.control.measure import ledger
 from eva_master.control.settings import Settings
 from eva_master.model.actions import LaunchInstance
 from eva_master.model.events import CancelRequested, Phase, RunReport, WorkerReported
-from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.records import TaskRun
 from eva_master.policies.no_packing import POLICY as NO_PACKING
+from eva_wire.values.ids import InstanceId, JobId, RunId
 from tests.fakes.jobs import CATALOG, LARGE, MEDIUM, SMALL, Script, job
 from tests.fakes.learned.lessons import lessons_of
 

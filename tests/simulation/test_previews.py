@@ -11,12 +11,12 @@ from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
 from eva_master.model.actions import RequestPlan
 from eva_master.model.events import JobSubmitted, PlanReady
-from eva_master.model.ids import Millis
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.plan import Assign, Hold, Plan, PolicyMemory
 from eva_master.policies.eva import POLICY
 from eva_master.policies.eva_published import POLICY as PUBLISHED
 from eva_master.ports import Policy
+from eva_wire.values.ids import Millis
 from tests.fakes.jobs import CATALOG, MEDIUM, job
 from tests.fakes.snapshots import hypothetical
 

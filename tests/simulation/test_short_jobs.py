@@ -10,10 +10,10 @@ from eva_lab.simulator.results.metrics import SimulationOutcome
 from eva_lab.simulator.run import Setup, simulate
 from eva_master.control.settings import Settings
 from eva_master.model.catalog import InstanceType, Offering
-from eva_master.model.ids import Family, Price, Workload
 from eva_master.model.resources import Resources
 from eva_master.model.trace import Interference, Trace, TraceJob, TraceTask
 from eva_master.policies.eva import POLICY
+from eva_wire.values.ids import Family, Price, Workload
 
 SIZES = ((2, 89_250), (4, 178_500), (8, 357_000), (16, 714_000))
 CATALOG = tuple(

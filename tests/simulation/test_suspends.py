@@ -16,12 +16,12 @@ from eva_master.control.settings import Settings
 from eva_master.model.actions import FetchFiles
 from eva_master.model.arithmetic.fixed_point import exp_of_ppm
 from eva_master.model.events import CancelRequested, ResumeRequested, SuspendRequested
-from eva_master.model.ids import JobId, Millis
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.suspension import Preemption, Suspender
 from eva_master.model.records import StopReason, TaskRun
-from eva_master.model.states import HOLDING, JobState, RunState
 from eva_master.ports import Policy
+from eva_wire.values.ids import JobId, Millis
+from eva_wire.values.states import HOLDING, JobState, RunState
 from tests.drawing import NEW
 from tests.fakes.jobs import LARGE, MEDIUM, SMALL, job
 from tests.fakes.policies.turns import Config, Turns

@@ -6,9 +6,9 @@ from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.measure import ledger
 from eva_master.control.planning.snapshot_builder import snapshot
 from eva_master.control.settings import Settings
-from eva_master.model.ids import JobId, Millis, RunId
 from eva_master.model.planning.snapshot import RemainingWork
 from eva_master.policies.no_packing import POLICY as NO_PACKING
+from eva_wire.values.ids import JobId, Millis, RunId
 from tests.fakes.jobs import CATALOG, job
 
 HOUR = 3_600_000

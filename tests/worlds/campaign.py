@@ -82,7 +82,7 @@ def _write(file: Path, first: str, told: list[str]) -> None:
 
 def _digest() -> str:
     known = hashlib.sha256()
-    for folder in ("eva_lab", "eva_master", "eva_policies", "tests/worlds"):
+    for folder in ("eva_lab", "eva_master", "eva_policies", "eva_wire/values", "tests/worlds"):
         for path in sorted((_ROOT / folder).rglob("*.py")):
             known.update(path.read_bytes())
     return known.hexdigest()[:16]

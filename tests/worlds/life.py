@@ -18,10 +18,8 @@ from eva_master.app.config import MasterConfig
 from eva_master.control.loop import Loop
 from eva_master.control.machine import Machine
 from eva_master.control.settings import Settings
-from eva_master.model.accounting.bounds import ASKS_FOR_RETRY
 from eva_master.model.actions import CloudAction, LaunchInstance, TerminateInstance
 from eva_master.model.catalog import Catalog, Offering, Purchase, base_family
-from eva_master.model.errors import EvaError
 from eva_master.model.events import (
     CancelRequested,
     ClosingDown,
@@ -35,11 +33,13 @@ from eva_master.model.events import (
     Tick,
 )
 from eva_master.model.fleet.nodes import NodeVerb
-from eva_master.model.ids import Family, InstanceId, JobId, Millis, OfferingId, RunId
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.model.states import TERMINAL_JOB
 from eva_master.ports import Policy
+from eva_wire.values.bounds import ASKS_FOR_RETRY
+from eva_wire.values.errors import EvaError
+from eva_wire.values.ids import Family, InstanceId, JobId, Millis, OfferingId, RunId
+from eva_wire.values.states import TERMINAL_JOB
 from tests.worlds.listening import Asked, Heard, Watched
 from tests.worlds.records import Attempt, Fate, Headed, Launch, Ordered, Preview, Story, Told
 from tests.worlds.world import Job, Order, World

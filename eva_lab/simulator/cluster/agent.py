@@ -34,8 +34,8 @@ from eva_master.model.events import (
     WorkerRegistered,
     WorkerReported,
 )
-from eva_master.model.ids import Family, Millis, RunId
 from eva_master.ports import Inbox
+from eva_wire.values.ids import Family, Millis, RunId
 
 
 class Surroundings(Protocol):

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from eva_lab.simulator.cluster.work import Checkpoint, SimulatedAttempt
 from eva_master.model.actions import TaskOrder
-from eva_master.model.ids import InstanceId, JobId, Millis, RunId
+from eva_wire.values.ids import InstanceId, JobId, Millis, RunId
 
 
 class AttemptLog(Protocol):

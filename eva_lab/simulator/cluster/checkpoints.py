@@ -6,8 +6,8 @@ from eva_lab.simulator.cluster.clock import Timeline
 from eva_lab.simulator.cluster.workers import SimulatedWorkers
 from eva_master.model.actions import ListCheckpoints, PlaceOutputs
 from eva_master.model.events import CheckpointsListed, OutputsPlaced
-from eva_master.model.ids import RunId
 from eva_master.ports import Inbox
+from eva_wire.values.ids import RunId
 
 
 class SimulatedCheckpoints:

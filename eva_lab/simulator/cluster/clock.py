@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 
 from eva_master.model.events import Event
-from eva_master.model.ids import Millis
+from eva_wire.values.ids import Millis
 
 
 class Timeline:

@@ -10,8 +10,8 @@ from eva_lab.simulator.cluster.clock import Timeline
 from eva_master.model.actions import CloudAction, LaunchInstance, SyncCloud, TerminateInstance
 from eva_master.model.catalog import Offering
 from eva_master.model.events import CloudListed, InstanceGone, InstanceUp, LaunchFailed
-from eva_master.model.ids import InstanceId, Millis, OfferingId, Price
 from eva_master.ports import Inbox
+from eva_wire.values.ids import InstanceId, Millis, OfferingId, Price
 
 
 @dataclass(frozen=True, slots=True)

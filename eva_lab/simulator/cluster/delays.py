@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from eva_master.model.actions import TaskOrder
-from eva_master.model.ids import InstanceId, Millis, RunId
+from eva_wire.values.ids import InstanceId, Millis, RunId
 
 
 class Accounting(StrEnum):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eva_master.model.changes import Changes, InstanceAccount, JobAccount, Round
-from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.planning.plan import Json
 from eva_master.model.records import Instance, Job, TaskRun
-from eva_master.model.states import TERMINAL_JOB, InstanceState
+from eva_wire.values.ids import InstanceId, JobId, Millis, RunId
+from eva_wire.values.states import TERMINAL_JOB, InstanceState
 
 
 class MemoryJournal:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from eva_lab.simulator.cluster.clock import Timeline
 from eva_lab.simulator.cluster.truth import SizeSpeed, Truth, remembered
 from eva_lab.simulator.cluster.work import SimulatedAttempt
-from eva_master.model.ids import MILLION, InstanceId, JobId, RunId, Workload
+from eva_wire.values.ids import MILLION, InstanceId, JobId, RunId, Workload
 
 
 @dataclass(slots=True, eq=False)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from eva_master.learning.speeds.scaling import scaling
-from eva_master.model.ids import MILLION, JobId, Workload
 from eva_master.model.job import JobSpec
+from eva_wire.values.ids import MILLION, JobId, Workload
 
 Truth = Callable[[Workload, tuple[Workload, ...]], float]
 """True normalised throughput of a workload beside others (sorted), in (0, 1]."""

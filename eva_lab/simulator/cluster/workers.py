@@ -15,8 +15,8 @@ from eva_lab.simulator.cluster.truth import SizeSpeed, Truth
 from eva_lab.simulator.cluster.work import SimulatedAttempt, Work
 from eva_master.model.actions import WorkerAction
 from eva_master.model.events import Phase, WorkerLost
-from eva_master.model.ids import Family, InstanceId, JobId, Millis, RunId
 from eva_master.ports import Inbox
+from eva_wire.values.ids import Family, InstanceId, JobId, Millis, RunId
 
 
 class SimulatedWorkers(Hosts):

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from eva_lab.simulator.results.metrics import JobFigures, quantile
 from eva_lab.simulator.results.run_times import BEFOREHAND
 from eva_lab.simulator.scenario.submission import work_ms
-from eva_master.model.ids import JobId
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.trace import TraceJob
 from eva_master.ports import Planned, Policy
+from eva_wire.values.ids import JobId
 
 
 @dataclass(frozen=True, slots=True)

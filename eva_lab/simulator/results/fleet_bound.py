@@ -8,11 +8,11 @@ from dataclasses import replace
 
 from eva_lab.simulator.scenario.submission import work_ms
 from eva_master.model.fleet.nodes import OwnedNode
-from eva_master.model.ids import MILLION, Family
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.model.trace import Trace, TraceJob, TraceTask
 from eva_master.packing.fleet.capacity import times
 from eva_master.packing.lp.least_time import LeastTime, Need, least_time
+from eva_wire.values.ids import MILLION, Family
 
 
 def fleet_bound(trace: Trace, nodes: Iterable[OwnedNode]) -> LeastTime | None:

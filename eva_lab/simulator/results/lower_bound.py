@@ -18,7 +18,6 @@ import numpy as np
 
 from eva_lab.simulator.scenario.submission import work_ms
 from eva_master.model.catalog import Catalog
-from eva_master.model.ids import MILLION, JobId, Millis, RunId
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import RunView, Snapshot
@@ -33,6 +32,7 @@ from eva_master.packing.lp.column_generation import (
 )
 from eva_master.packing.lp.columns import Column
 from eva_master.packing.problem import Problem, Valuation
+from eva_wire.values.ids import MILLION, JobId, Millis, RunId
 
 _USED = 1e-9
 _COLUMNS_KEPT = 1_500
@@ -61,7 +61,7 @@ class ReferenceBound:
         self._alone = [self._single(number) for number in range(len(problem.classes))]
 
     def exact(self, watch: Watch | None = None) -> int:
-        """The bound (see `eva_master.model.ids.Exact`)."""
+        """The bound (see `eva_wire.values.ids.Exact`)."""
         total = 0
         for done, (at, until) in enumerate(pairwise(self.times)):
             total += self.between(at, until)
@@ -81,7 +81,7 @@ class ReferenceBound:
 
     @staticmethod
     def summed(total: int) -> int:
-        """The sum of such bounds, as an `eva_master.model.ids.Exact`."""
+        """The sum of such bounds, as an `eva_wire.values.ids.Exact`."""
         return total // MILLION
 
     @cached_property
@@ -168,7 +168,7 @@ class ReferenceBound:
 
 
 def reference_bound(trace: Trace, catalog: Catalog, watch: Watch | None = None) -> int:
-    """The lower bound of a trace, as an `eva_master.model.ids.Exact`."""
+    """The lower bound of a trace, as an `eva_wire.values.ids.Exact`."""
     return ReferenceBound(trace, catalog).exact(watch)
 
 

@@ -18,7 +18,7 @@ from eva_master.model.trace import Trace
 
 
 def market_bound(trace: Trace, catalog: Catalog, market: Market, watch: Watch | None = None) -> int:
-    """The bound (see `eva_master.model.ids.Exact`).
+    """The bound (see `eva_wire.values.ids.Exact`).
 
     Args:
         trace: The jobs that arrive.

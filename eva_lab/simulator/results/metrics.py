@@ -9,16 +9,16 @@ from statistics import fmean, median
 from eva_lab.simulator.cluster.attempt_log import Occupancy, RunMetrics
 from eva_lab.simulator.cluster.cloud import SimulatedInstance
 from eva_lab.simulator.results.fairness import alphas_of
-from eva_master.model.accounting.bounds import DEFAULT_TENANT
 from eva_master.model.accounting.totals import TenantTotals
 from eva_master.model.catalog import Purchase
 from eva_master.model.changes import Round
-from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, InstanceId, Millis
 from eva_master.model.planning.tenancy import Quota
 from eva_master.model.records import Job
+from eva_wire.values.bounds import DEFAULT_TENANT
+from eva_wire.values.ids import MILLION, MILLIS_PER_HOUR, InstanceId, Millis
 
 _USD = MILLION * MILLIS_PER_HOUR
-"""One dollar as an `eva_master.model.ids.Exact`."""
+"""One dollar as an `eva_wire.values.ids.Exact`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,7 +332,7 @@ def uptime_ms(machine: SimulatedInstance, now: int | None = None) -> int:
 
 
 def charge(machine: SimulatedInstance, now: int | None = None) -> int:
-    """The bill of a machine (see `eva_master.model.ids.Exact`), up to `now` if it is not gone."""
+    """The bill of a machine (see `eva_wire.values.ids.Exact`), up to `now` if it is not gone."""
     whole = max(uptime_ms(machine, now), machine.offering.minimum_ms)
     if not machine.paid:
         return machine.offering.price * whole

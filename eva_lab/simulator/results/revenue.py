@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from eva_lab.simulator.results.metrics import JobFigures
 from eva_lab.simulator.results.revenue_bound import SLOT_MS
-from eva_master.model.ids import MILLION
 from eva_master.model.trace import Trace
+from eva_wire.values.ids import MILLION
 
 
 def revenue_usd(jobs: Iterable[JobFigures], trace: Trace) -> float:

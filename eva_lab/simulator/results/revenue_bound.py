@@ -9,10 +9,10 @@ from math import ceil
 import highspy
 import numpy as np
 
-from eva_master.model.ids import MILLION, MILLIS_PER_HOUR
 from eva_master.model.trace import Trace, TraceJob
 from eva_master.packing.lp.pricing.knapsack import Floats
 from eva_master.packing.lp.solver import INFINITY, add_rows, solver
+from eva_wire.values.ids import MILLION, MILLIS_PER_HOUR
 
 SLOT_MS = MILLIS_PER_HOUR
 

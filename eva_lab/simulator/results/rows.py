@@ -8,7 +8,7 @@ from dataclasses import asdict
 from eva_lab.simulator.cluster.attempt_log import Occupancy
 from eva_lab.simulator.results.metrics import JobFigures, RunRecord
 from eva_master.model.changes import Round
-from eva_master.model.ids import RunId
+from eva_wire.values.ids import RunId
 
 Cell = str | int | float | bool | None
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from eva_lab.simulator.results.metrics import quantile
 from eva_lab.simulator.scenario.submission import work_ms
-from eva_master.model.ids import MILLION, JobId, Millis
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.trace import TraceJob
 from eva_master.ports import Planned, Policy
+from eva_wire.values.ids import MILLION, JobId, Millis
 
 WIDE = 3
 """Jobs with fewer tasks are thin: nobody waits for pilots of theirs."""

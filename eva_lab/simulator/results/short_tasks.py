@@ -9,7 +9,7 @@ from statistics import fmean
 
 from eva_lab.simulator.results.metrics import InstanceFigures, RunRecord, quantile
 from eva_master.model.catalog import Purchase
-from eva_master.model.ids import MILLIS_PER_HOUR, RunId, job_of
+from eva_wire.values.ids import MILLIS_PER_HOUR, RunId, job_of
 
 
 @dataclass(frozen=True, slots=True)

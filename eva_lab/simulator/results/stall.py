@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from eva_master.control.state.store import State
-from eva_master.model.errors import SimulationStalled
-from eva_master.model.ids import JobId
 from eva_master.model.records import TaskRun
-from eva_master.model.states import TERMINAL_RUN, RunState
+from eva_wire.values.errors import SimulationStalled
+from eva_wire.values.ids import JobId
+from eva_wire.values.states import TERMINAL_RUN, RunState
 
 _LISTED = 5
 """How many of the jobs that have not ended are named."""

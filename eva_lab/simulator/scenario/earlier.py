@@ -13,9 +13,9 @@ from eva_master.learning.run_times.past_values import kept_for
 from eva_master.learning.run_times.posterior import NONE_FINISHED
 from eva_master.learning.runtimes import Traits
 from eva_master.model.arithmetic.fixed_point import log_ppm
-from eva_master.model.ids import JobId, Millis
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.trace import EarlierJob
+from eva_wire.values.ids import JobId, Millis
 
 
 def taught(

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from eva_master.model.catalog import Catalog, InstanceType, Offering, Purchase, spot_family
 from eva_master.model.fleet.nodes import NODE_ZONE, OwnedNode
-from eva_master.model.ids import Family, InstanceId, Price
 from eva_master.model.resources import Resources
 from eva_master.model.trace import SLOT
+from eva_wire.values.ids import Family, InstanceId, Price
 
 FENCE_MS = 600_000
 """Fencing time of a simulated node; none of them is ever cut off."""

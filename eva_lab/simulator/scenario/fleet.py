@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from eva_lab.simulator.scenario.fixed_cluster import FENCE_MS, SERVER_PRICE
 from eva_master.model.catalog import Gpu, InstanceType, Offering, Purchase
 from eva_master.model.fleet.nodes import NODE_ZONE, OwnedNode
-from eva_master.model.ids import Family, InstanceId, Price
 from eva_master.model.resources import Resources
 from eva_master.model.trace import GPU_SLOT
+from eva_wire.values.ids import Family, InstanceId, Price
 
 
 @dataclass(frozen=True, slots=True)

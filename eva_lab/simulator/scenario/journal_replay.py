@@ -20,24 +20,16 @@ from eva_master.learning.colocation import lookup
 from eva_master.learning.delays import Delay
 from eva_master.learning.voices.names import plain
 from eva_master.learning.voices.resolution import by_name
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import base_family
 from eva_master.model.changes import Round
-from eva_master.model.ids import (
-    MILLION,
-    Family,
-    InstanceId,
-    JobId,
-    Millis,
-    RunId,
-    Workload,
-)
 from eva_master.model.job import JobSpec, TaskSpec
 from eva_master.model.records import Instance, Job, TaskRun
-from eva_master.model.states import InstanceState, RunState
 from eva_master.model.trace import Trace, TraceJob, TraceTask
 from eva_master.packing.reconfiguration.greedy_pass import planned_greedily
 from eva_master.packing.valuation.job_valuation import Reservation
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import MILLION, Family, InstanceId, JobId, Millis, RunId, Workload
+from eva_wire.values.states import InstanceState, RunState
 
 Attempt = tuple[RunId, int]
 Speeds = tuple[tuple[Family, int], ...]
@@ -95,7 +87,7 @@ class Past:
         jobs: In order of submission. Jobs are left out that still waited for others, or ended so.
         unfinished: Number of jobs that had not ended. Their work is what they had done.
         until_ms: The last time in the records.
-        charged: The bill at that time (see `eva_master.model.ids.Exact`).
+        charged: The bill at that time (see `eva_wire.values.ids.Exact`).
         truth: Interference between tasks, as far as it was measured.
         lives: Stages of the life of instances that are gone.
         kinds: Instance types of these instances.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from eva_master.control.state.store import State
-from eva_master.model.ids import MILLIS_PER_HOUR, Millis
 from eva_master.model.records import Instance
-from eva_master.model.states import InstanceState
+from eva_wire.values.ids import MILLIS_PER_HOUR, Millis
+from eva_wire.values.states import InstanceState
 
 
 def left_out(state: State, start: Millis, until: Millis) -> tuple[str, ...]:

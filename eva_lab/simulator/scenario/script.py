@@ -32,19 +32,10 @@ from eva_lab.simulator.scenario.submission import (
 from eva_master.model.actions import TaskOrder
 from eva_master.model.catalog import Catalog, Offering, base_family
 from eva_master.model.fleet.forking import forkable
-from eva_master.model.ids import (
-    MILLION,
-    Family,
-    InstanceId,
-    JobId,
-    Millis,
-    RunId,
-    Workload,
-    run_id,
-)
 from eva_master.model.job import JobSpec
 from eva_master.model.trace import Trace, TraceJob
 from eva_master.packing.valuation.job_valuation import JobValuation
+from eva_wire.values.ids import MILLION, Family, InstanceId, JobId, Millis, RunId, Workload, run_id
 
 _START_MS, _STOP_MS = 5_000, 8_000
 """Delays assumed if nothing was ever started or stopped."""

@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import lru_cache
 from statistics import fmean
 
-from eva_master.model.ids import MILLION, Family, JobId
 from eva_master.model.job import (
     ArrayRules,
     Deadline,
@@ -22,6 +21,7 @@ from eva_master.model.job import (
 from eva_master.model.resources import Resources
 from eva_master.model.trace import SpotUse, TraceJob, TraceTask
 from eva_master.packing.valuation.job_valuation import Reservation
+from eva_wire.values.ids import MILLION, Family, JobId
 
 OWNER = "trace"
 """Of jobs whose trace names none."""

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from eva_lab.traces.lines import read_lines
 from eva_lab.traces.rows import refusal
-from eva_master.model.accounting.bounds import MOST_TASKS
-from eva_master.model.errors import Problem
-from eva_master.model.ids import Family, Workload
+from eva_wire.values.bounds import MOST_TASKS
+from eva_wire.values.errors import Problem
+from eva_wire.values.ids import Family, Workload
 
 _READ = ("job", "workload", "gpus", "iterations")
 _UNREAD = ("gpu_hours", "category")

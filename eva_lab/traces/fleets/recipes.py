@@ -10,10 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from eva_lab.traces.fleets.gpu_jobs import GpuJob, read_gpu_jobs
 from eva_lab.traces.fleets.worlds import Options, read_world, trace_of
-from eva_master.adapters.text.quantities import Duration
 from eva_master.model.catalog import Catalog
-from eva_master.model.ids import MILLION
 from eva_master.model.trace import GPU_SLOT, Trace, TraceJob, TraceTask
+from eva_wire.text.quantities import Duration
+from eva_wire.values.ids import MILLION
 
 Count = Annotated[int, Field(ge=1, le=1_000_000, strict=True)]
 _Factor = Annotated[float, Field(ge=0, le=1_000, allow_inf_nan=False)]

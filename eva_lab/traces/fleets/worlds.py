@@ -14,22 +14,15 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from eva_lab.traces.rows import read_json, refusal
-from eva_master.adapters.text.yamlfile import dotted, wording
 from eva_master.model.accounting.worth import Decay, Worth
 from eva_master.model.catalog import InstanceType, Offering, Purchase
-from eva_master.model.errors import Problem
 from eva_master.model.fleet.nodes import NODE_ZONE, OwnedNode
-from eva_master.model.ids import (
-    MILLION,
-    MILLIS_PER_HOUR,
-    Family,
-    InstanceId,
-    Price,
-    Workload,
-)
 from eva_master.model.job import ParameterServers
 from eva_master.model.resources import Resources
 from eva_master.model.trace import GPU_SLOT, Network, Trace, TraceJob, TraceTask, TraceTenant
+from eva_wire.text.yamlfile import dotted, wording
+from eva_wire.values.errors import Problem
+from eva_wire.values.ids import MILLION, MILLIS_PER_HOUR, Family, InstanceId, Price, Workload
 
 FAMILY = Family("gpu")
 """Of all GPUs of a world."""

@@ -14,10 +14,10 @@ from eva_lab.traces.lists.logs import is_philly, is_swf, read_philly, read_swf
 from eva_lab.traces.lists.tables import ALIBABA_2020, HELIOS, PLAIN, columns_of, read_table
 from eva_lab.traces.rows import plain_suffix, read_text, refusal
 from eva_master.model.catalog import Catalog
-from eva_master.model.errors import InvalidTrace, Problem
-from eva_master.model.ids import MILLION, Workload
 from eva_master.model.resources import Resources
 from eva_master.model.trace import Trace, TraceJob, TraceTask
+from eva_wire.values.errors import InvalidTrace, Problem
+from eva_wire.values.ids import MILLION, Workload
 
 GIB_PER_CPU = 2.0
 """Memory of a vCPU, where a list tells none."""

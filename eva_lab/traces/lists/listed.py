@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from eva_master.model.accounting.bounds import MOST_TASKS
-from eva_master.model.errors import Problem
+from eva_wire.values.bounds import MOST_TASKS
+from eva_wire.values.errors import Problem
 
 MOST_AMOUNT = 10**12
 _LONGEST_NAME = 100

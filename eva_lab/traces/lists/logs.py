@@ -19,7 +19,7 @@ from eva_lab.traces.lists.listed import (
     workload_of,
 )
 from eva_lab.traces.rows import read_json
-from eva_master.model.errors import Problem
+from eva_wire.values.errors import Problem
 
 _SWF_FIELDS = 18
 _KIB_IN_GIB = 1 << 20

@@ -21,7 +21,7 @@ from eva_lab.traces.lists.listed import (
     whole,
     workload_of,
 )
-from eva_master.model.errors import Problem
+from eva_wire.values.errors import Problem
 
 Row = Mapping[str, str]
 

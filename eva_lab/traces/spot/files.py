@@ -18,9 +18,9 @@ from typing import IO
 
 from eva_lab.traces.rows import refusal
 from eva_master.model.catalog import Catalog
-from eva_master.model.errors import InvalidTrace, Problem
 from eva_master.model.fleet.market import ANY_TYPE, Market, Span
-from eva_master.model.ids import MILLION
+from eva_wire.values.errors import InvalidTrace, Problem
+from eva_wire.values.ids import MILLION
 
 _COLUMNS = ("type", "zone", "from_s", "to_s", "capacity", "price")
 _MOST_PRICE = 1 << 53

@@ -14,7 +14,7 @@ from random import Random
 
 from eva_master.learning.market.pools import Pool
 from eva_master.model.fleet.market import ANY_TYPE, Market, Span
-from eva_master.model.ids import MILLION, MILLIS_PER_HOUR
+from eva_wire.values.ids import MILLION, MILLIS_PER_HOUR
 
 _DAY_MS = 24 * MILLIS_PER_HOUR
 _SHOCK_MS = 600_000

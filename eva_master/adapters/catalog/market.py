@@ -14,7 +14,7 @@ from eva_master.model.catalog import (
     base_family,
     spot_family,
 )
-from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Price
+from eva_wire.values.ids import MILLION, MILLIS_PER_HOUR, Price
 
 _MINIMUM_MS = 60_000
 """EC2 bills a minute at least."""

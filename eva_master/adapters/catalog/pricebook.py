@@ -21,13 +21,13 @@ from pydantic_core import PydanticCustomError
 
 from eva_master.adapters.catalog.gpus import Pcie, parse_gpu, sheet
 from eva_master.adapters.catalog.market import as_spot
-from eva_master.adapters.text.quantities import Duration, MilliCpus, Size, parse_discount
-from eva_master.adapters.text.unreadable import why_unreadable
-from eva_master.adapters.text.yamlfile import Document, invalid, load, problems_of
 from eva_master.model.catalog import Catalog, InstanceType, Offering, spot_price
-from eva_master.model.errors import InvalidConfig, Problem
-from eva_master.model.ids import MILLION, Family, Price
 from eva_master.model.resources import Resources
+from eva_wire.text.quantities import Duration, MilliCpus, Size, parse_discount
+from eva_wire.text.unreadable import why_unreadable
+from eva_wire.text.yamlfile import Document, invalid, load, problems_of
+from eva_wire.values.errors import InvalidConfig, Problem
+from eva_wire.values.ids import MILLION, Family, Price
 
 _BUILT_IN = Path(__file__).with_name("ec2_types.yaml")
 _GPU_TYPES = Path(__file__).with_name("ec2_gpu_types.yaml")

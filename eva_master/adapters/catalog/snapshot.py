@@ -11,8 +11,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from eva_master.adapters.catalog.gpus import GPUS
-from eva_master.model.errors import InvalidConfig
-from eva_master.model.ids import MILLION
+from eva_wire.values.errors import InvalidConfig
+from eva_wire.values.ids import MILLION
 
 _HINT = "make it anew: eva catalog update"
 

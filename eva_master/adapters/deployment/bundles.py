@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from eva_master.model.errors import NotFound
+from eva_wire.values.errors import NotFound
 
 _ARCHITECTURES = {"x86_64": "x86_64", "arm64": "aarch64"}
 """Architectures as EC2 names them, and as bundles do."""

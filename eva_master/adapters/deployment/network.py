@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 from botocore.exceptions import ClientError
 
-from eva_master.model.errors import InvalidConfig
+from eva_wire.values.errors import InvalidConfig
 
 _MAIN = "main"
 _TARGETS = (

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from eva_master.model.errors import CloudDenied, CloudError, NotFound
+from eva_wire.values.errors import CloudDenied, CloudError, NotFound
 
 _POLL_S = 5.0
 _STACK_TIMEOUT_S = 1800.0

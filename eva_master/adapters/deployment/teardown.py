@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 
 from eva_master.adapters.deployment.stack import Stack
 from eva_master.adapters.ec2.sightings import CLUSTER_TAG
-from eva_master.model.errors import CloudError
+from eva_wire.values.errors import CloudError
 
 _ALIVE = ("pending", "running", "shutting-down", "stopping", "stopped")
 _TERMINATION_TIMEOUT_S = 900.0

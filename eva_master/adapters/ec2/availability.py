@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from eva_master.model.ids import Millis, OfferingId
+from eva_wire.values.ids import Millis, OfferingId
 
 _LONGEST_PAUSE_FACTOR = 16
 """The longest pause as a multiple of the first."""

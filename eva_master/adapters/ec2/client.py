@@ -18,8 +18,8 @@ from eva_master.adapters.ec2.limits import CallBuckets
 from eva_master.adapters.ec2.settings import Ec2Settings
 from eva_master.adapters.ec2.sightings import CLUSTER_TAG, Sighting, sighting
 from eva_master.adapters.loop.clock import SystemClock
-from eva_master.model.errors import CloudDenied, CloudError, Throttled
 from eva_master.ports import Clock
+from eva_wire.values.errors import CloudDenied, CloudError, Throttled
 
 TRIES = 5
 FIRST_PAUSE_S = 0.2

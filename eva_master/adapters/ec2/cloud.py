@@ -30,10 +30,10 @@ from eva_master.adapters.ec2.trouble import Troubles
 from eva_master.adapters.ec2.watch import Call, Life
 from eva_master.model.actions import CloudAction, LaunchInstance, SyncCloud, TerminateInstance
 from eva_master.model.catalog import Catalog
-from eva_master.model.errors import CloudDenied, CloudError, QuotaExceeded, StorageError
 from eva_master.model.events import CloudListed
-from eva_master.model.ids import InstanceId, Millis, OfferingId
 from eva_master.ports import Clock, Inbox
+from eva_wire.values.errors import CloudDenied, CloudError, QuotaExceeded, StorageError
+from eva_wire.values.ids import InstanceId, Millis, OfferingId
 
 _LONGEST_PAUSE_S = 60.0
 """Pause after a failed listing, in seconds."""

@@ -9,9 +9,9 @@ from typing import Any
 
 import structlog
 
-from eva_master.model.arithmetic.durations import span
-from eva_master.model.ids import Millis
 from eva_master.ports import Clock
+from eva_wire.values.durations import span
+from eva_wire.values.ids import Millis
 
 _WHOLE_MS = 1_000
 """EC2 tells its time in whole seconds."""

@@ -13,7 +13,7 @@ from botocore.exceptions import (
 )
 
 from eva_master.model.catalog import Purchase
-from eva_master.model.errors import (
+from eva_wire.values.errors import (
     CapacityUnavailable,
     CloudDenied,
     CloudError,

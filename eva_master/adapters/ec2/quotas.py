@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from eva_master.model.catalog import Catalog, Offering, Purchase
-from eva_master.model.errors import CloudError
-from eva_master.model.ids import OfferingId
+from eva_wire.values.errors import CloudError
+from eva_wire.values.ids import OfferingId
 
 Call = Callable[[str, str, Mapping[str, Any]], Any]
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from eva_master.adapters.ec2.faults import RECLAIMED, end_in_words
-from eva_master.model.ids import InstanceId, Millis
+from eva_wire.values.ids import InstanceId, Millis
 
 CLUSTER_TAG = "eva:cluster"
 INSTANCE_TAG = "eva:instance"

@@ -14,9 +14,9 @@ import structlog
 
 from eva_master.adapters.ec2.client import Aws
 from eva_master.model.catalog import Catalog, Purchase
-from eva_master.model.errors import CloudError
 from eva_master.model.events import Quoted
-from eva_master.model.ids import MILLION, Price
+from eva_wire.values.errors import CloudError
+from eva_wire.values.ids import MILLION, Price
 
 _log = structlog.get_logger(__name__)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from eva_master.adapters.ec2.faults import CloudUnsettled
-from eva_master.model.errors import CloudDenied, CloudError, Throttled
 from eva_master.model.events import CloudTrouble
-from eva_master.model.ids import Millis
+from eva_wire.values.errors import CloudDenied, CloudError, Throttled
+from eva_wire.values.ids import Millis
 
 _ABOUT: tuple[tuple[type[CloudError], str, str], ...] = (
     (CloudDenied, "EC2 denies access", ""),

@@ -11,9 +11,9 @@ from enum import Enum, auto
 from eva_master.adapters.ec2.faults import reason
 from eva_master.adapters.ec2.sightings import Sighting
 from eva_master.model.actions import LaunchInstance
-from eva_master.model.errors import CloudError
 from eva_master.model.events import InstanceGone, InstanceUp, LaunchFailed
-from eva_master.model.ids import InstanceId, Millis
+from eva_wire.values.errors import CloudError
+from eva_wire.values.ids import InstanceId, Millis
 
 _FIRST_PAUSE_MS = 1_000
 _LONGEST_PAUSE_MS = 300_000

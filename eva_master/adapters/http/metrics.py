@@ -25,9 +25,11 @@ from eva_master.adapters.rpc.workers.sessions import WorkerSessions
 from eva_master.model.accounting.totals import PartitionTotals, TenantTotals
 from eva_master.model.arithmetic.loop_time import WallClock
 from eva_master.model.changes import Changes
-from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Millis
 from eva_master.model.records import Job
-from eva_master.model.states import (
+from eva_master.ports import Clock
+from eva_master.ports.reading import ReadModel
+from eva_wire.values.ids import MILLION, MILLIS_PER_HOUR, Millis
+from eva_wire.values.states import (
     TERMINAL_JOB,
     TERMINAL_RUN,
     InstanceState,
@@ -35,8 +37,6 @@ from eva_master.model.states import (
     MarketRule,
     RunState,
 )
-from eva_master.ports import Clock
-from eva_master.ports.reading import ReadModel
 
 _JOB_STATES = (
     *(state.value for state in JobState if state not in TERMINAL_JOB),

@@ -15,7 +15,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from wsgiref.types import WSGIApplication
 
 from eva_master.adapters.pki.server import Credentials, ServerIdentity
-from eva_master.model.errors import InvalidConfig
+from eva_wire.values.errors import InvalidConfig
 
 _SILENT_S = 5.0
 """Seconds of silence after which a client is disconnected."""

@@ -25,10 +25,10 @@ from eva_master.adapters.local.interruptions import drawn_life_ms
 from eva_master.adapters.local.records import HostRecord, HostRecords
 from eva_master.adapters.local.signals import TAKE_BACK, TAKEN_BACK
 from eva_master.model.actions import CloudAction, LaunchInstance, SyncCloud, TerminateInstance
-from eva_master.model.errors import EngineUnavailable
 from eva_master.model.events import CloudListed, InstanceGone, InstanceUp, LaunchFailed
-from eva_master.model.ids import InstanceId, Millis, Price
 from eva_master.ports import Clock, Inbox
+from eva_wire.values.errors import EngineUnavailable
+from eva_wire.values.ids import InstanceId, Millis, Price
 
 POWER_OFF_S = 2.0
 """Seconds after which a host that was told to switch itself off is killed."""

@@ -17,7 +17,7 @@ from docker.errors import APIError, ContainerError, DockerException, ImageNotFou
 from docker.types import Mount
 
 from eva_master.adapters.local.image import Tree, python_tree
-from eva_master.model.errors import EngineUnavailable
+from eva_wire.values.errors import EngineUnavailable
 
 HOME_LABEL = "eva.home"
 """Label of every container of a worker: a directory below the worker's state directory."""

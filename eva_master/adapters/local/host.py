@@ -24,7 +24,7 @@ from pathlib import Path
 from eva_master.adapters.local.dataserver import DataServer
 from eva_master.adapters.local.metadata import MetadataServer
 from eva_master.adapters.local.signals import TAKE_BACK, TAKEN_BACK
-from eva_master.model.states import shell_code
+from eva_wire.values.states import shell_code
 
 RESTART_S = 1.0
 """Seconds until a dead worker is started again, as a machine's init would."""

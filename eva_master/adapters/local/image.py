@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from importlib import metadata, util
 from pathlib import Path
 
-from eva_master.model.errors import NotFound
+from eva_wire.values.errors import NotFound
 
 PACKAGES = ("eva-iterator", "scikit-learn")
 """Distributions in the image, with their requirements, as far as they are installed."""

@@ -8,8 +8,8 @@ from random import Random
 from eva_master.adapters.local import processes
 from eva_master.adapters.local.records import HostRecord, HostRecords
 from eva_master.adapters.local.signals import TAKE_BACK
-from eva_master.model.errors import InvalidRequest, NotFound
-from eva_master.model.ids import InstanceId
+from eva_wire.values.errors import InvalidRequest, NotFound
+from eva_wire.values.ids import InstanceId
 
 
 def interrupt(root: Path, instance: InstanceId) -> None:

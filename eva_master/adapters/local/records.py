@@ -10,8 +10,8 @@ from typing import Any
 
 from eva_master.model.actions import LaunchInstance
 from eva_master.model.catalog import Purchase
-from eva_master.model.ids import InstanceId, Millis, Price
 from eva_master.model.resources import Resources
+from eva_wire.values.ids import InstanceId, Millis, Price
 
 _FILE = "record.json"
 

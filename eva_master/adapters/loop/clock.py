@@ -9,13 +9,13 @@ from pathlib import Path
 
 import structlog
 
-from eva_master.model.arithmetic.durations import span
 from eva_master.model.arithmetic.loop_time import AS_LOOP, Clocks, LoopTime, WallClock
 from eva_master.model.changes import Changes
 from eva_master.model.events import ClocksMoved
-from eva_master.model.ids import Millis
 from eva_master.model.planning.plan import Json
 from eva_master.ports import Journal
+from eva_wire.values.durations import span
+from eva_wire.values.ids import Millis
 
 DOCUMENT = "clock"
 """Name of the journal's document that holds the loop's time."""

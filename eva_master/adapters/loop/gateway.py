@@ -11,7 +11,6 @@ from typing import TypeVar
 from eva_master.adapters.loop.subscription import Subscription
 from eva_master.model.actions import Reply
 from eva_master.model.changes import Changes
-from eva_master.model.errors import StorageFull
 from eva_master.model.events import (
     CancelRequested,
     DrainRequested,
@@ -21,9 +20,10 @@ from eva_master.model.events import (
     ResumeRequested,
     SuspendRequested,
 )
-from eva_master.model.ids import JobId
 from eva_master.ports import Inbox
 from eva_master.ports.reading import Pause, ReadModel
+from eva_wire.values.errors import StorageFull
+from eva_wire.values.ids import JobId
 
 T = TypeVar("T")
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 
 from eva_master.model.events import Event
-from eva_master.model.ids import Millis
 from eva_master.ports import Clock
+from eva_wire.values.ids import Millis
 
 _LOOK_S = 1.0
 """Longest time between two looks at the clocks."""

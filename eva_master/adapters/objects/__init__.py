@@ -11,8 +11,8 @@ from obstore.store import LocalStore, S3Store
 from obstore.store import ObjectStore as Backend
 
 from eva_master.adapters.objects.store import Objects
-from eva_master.model.errors import StorageError
 from eva_master.ports import ObjectStore
+from eva_wire.values.errors import StorageError
 
 if TYPE_CHECKING:
     from obstore.store import S3Config

@@ -7,9 +7,9 @@ import hashlib
 import re
 from collections.abc import AsyncIterator, Iterable
 
-from eva_master.model.errors import DigestMismatch, InvalidKey
-from eva_master.model.users import is_owner
 from eva_master.ports import ObjectStore
+from eva_wire.values.errors import DigestMismatch, InvalidKey
+from eva_wire.values.users import is_owner
 
 __all__ = ["blob_key", "missing", "put_blob", "read_logs", "reference"]
 

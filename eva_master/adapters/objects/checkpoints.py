@@ -10,10 +10,10 @@ import structlog
 
 from eva_master.adapters.objects import outputs
 from eva_master.model.actions import ListCheckpoints, PlaceOutputs
-from eva_master.model.errors import EvaError
 from eva_master.model.events import CheckpointsListed, OutputsPlaced
-from eva_master.model.ids import RunId
 from eva_master.ports import Inbox, ObjectStore
+from eva_wire.values.errors import EvaError
+from eva_wire.values.ids import RunId
 
 _NUMBER = re.compile(r"[0-9]{8,16}")
 _MOST_GENERATION = 2**53 - 1

@@ -10,8 +10,8 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from eva_master.adapters.objects.blobs import blob_key
-from eva_master.model.errors import InvalidJob
 from eva_master.ports import ObjectStore
+from eva_wire.values.errors import InvalidJob
 
 # Agents check the same of all lists that they read (eva_worker/files/download.py).
 _MOST_BYTES = 64 << 20

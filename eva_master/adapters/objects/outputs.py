@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from eva_master.model.ids import RunId
 from eva_master.ports import ObjectStore
+from eva_wire.values.ids import RunId
 
 _PIECE_BYTES = 8 * 1024 * 1024
 

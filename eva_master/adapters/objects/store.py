@@ -12,7 +12,7 @@ import obstore
 from obstore.exceptions import BaseError
 from obstore.store import ObjectStore as Backend
 
-from eva_master.model.errors import InvalidKey, NotFound, StorageError, StorageFull
+from eva_wire.values.errors import InvalidKey, NotFound, StorageError, StorageFull
 
 _PART_BYTES = 8 * 1024 * 1024
 """Size of a part in a multipart upload. S3 requires at least 5 MiB and at most 10,000 parts."""

@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eva_master.model.ids import Millis, RunId
 from eva_master.ports import ObjectStore
+from eva_wire.values.ids import Millis, RunId
 
 _NUMBER = re.compile(r"[0-9]{1,20}")
 _MOST_CHUNKS_BACK = 1_000

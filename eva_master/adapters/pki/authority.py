@@ -20,11 +20,11 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from eva_master.adapters.pki.files import write_file
-from eva_master.adapters.pki.names import MASTER_NAME
-from eva_master.model.errors import InvalidConfig
-from eva_master.model.ids import InstanceId, Millis
 from eva_master.ports import Clock
+from eva_wire.files import write_file
+from eva_wire.rpc.names import MASTER_NAME
+from eva_wire.values.errors import InvalidConfig
+from eva_wire.values.ids import InstanceId, Millis
 
 PublicKey = ec.EllipticCurvePublicKey
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from eva_master.adapters.pki.node_tokens import NodeTokens
-from eva_master.model.errors import InvalidRequest, NotAuthorised, NotFound
 from eva_master.model.fleet.nodes import OwnedNode
-from eva_master.model.ids import InstanceId
 from eva_master.model.resources import Resources
+from eva_wire.values.errors import InvalidRequest, NotAuthorised, NotFound
+from eva_wire.values.ids import InstanceId
 
 PREFIX = "eva-node."
 """Prefix of invitations."""

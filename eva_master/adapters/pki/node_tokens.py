@@ -14,9 +14,9 @@ from sqlalchemy import Connection, Engine, delete, insert, select, update
 from eva_master.adapters.store import rows
 from eva_master.adapters.store.journal import translated
 from eva_master.adapters.store.tables import NODE_TOKENS
-from eva_master.model.errors import NotAuthorised
-from eva_master.model.ids import InstanceId, Millis
 from eva_master.ports import Clock
+from eva_wire.values.errors import NotAuthorised
+from eva_wire.values.ids import InstanceId, Millis
 
 _SECRET_BYTES = 32
 

@@ -11,9 +11,9 @@ import structlog
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from eva_master.adapters.pki.authority import Authority, private_pem
-from eva_master.adapters.pki.files import write_file
-from eva_master.model.ids import Millis
 from eva_master.ports import Clock
+from eva_wire.files import write_file
+from eva_wire.values.ids import Millis
 
 LIFE_MS = 7 * 86_400_000
 

@@ -7,11 +7,11 @@ import hmac
 import secrets
 from pathlib import Path
 
-from eva_master.adapters.pki.files import write_file
 from eva_master.adapters.store.join_tokens import JoinTokenTable
-from eva_master.model.errors import InvalidConfig, NotAuthorised
-from eva_master.model.ids import InstanceId, Millis
 from eva_master.ports import Clock
+from eva_wire.files import write_file
+from eva_wire.values.errors import InvalidConfig, NotAuthorised
+from eva_wire.values.ids import InstanceId, Millis
 
 _SHORTEST_KEY = 32
 _LEAST_VARIETY = 8

@@ -10,9 +10,9 @@ from eva_master.adapters.planner.child import Failed, Planned, PlanRequest, Poli
 from eva_master.adapters.planner.fast_pickle import FastPickle
 from eva_master.adapters.planner.pool import Child, outcome_of
 from eva_master.adapters.planner.snapshot_diff import Sender
-from eva_master.model.errors import InvalidPlan
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
+from eva_wire.values.errors import InvalidPlan
 
 IDLE_S = 60.0
 LONGEST_S = 60.0

@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from eva_master.adapters.jobfile.images import section_of
-from eva_master.adapters.jobfile.schema import ElasticSection, JobFile, TaskSection
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.accounting.worth import Decay, Worth
 from eva_master.model.forks.merging import MergeRule
-from eva_master.model.ids import MILLION
 from eva_master.model.job import (
     Build,
     DatasetSize,
@@ -23,6 +19,10 @@ from eva_master.model.job import (
     ParameterServers,
     Training,
 )
+from eva_wire.jobfile.images import section_of
+from eva_wire.jobfile.schema import ElasticSection, JobFile, TaskSection
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import MILLION
 
 
 def deadline_of(job: JobFile) -> Deadline | None:

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
-from eva_master.adapters.text.yamlfile import Document
-from eva_master.model.errors import Problem
+from eva_wire.text.yamlfile import Document
+from eva_wire.values.errors import Problem
 
 DEFAULT_ROOTS = ("s3://",)
 """Whatever the workers' role may read in S3, and no file of an instance."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from eva_master.adapters.jobfile.outputs import TaskNames, references
-from eva_master.adapters.text.yamlfile import Document
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.errors import Problem
-from eva_master.model.ids import JobId
 from eva_master.model.job import JobOutputs, JobSpec, different
+from eva_wire.jobfile.outputs import TaskNames, references
+from eva_wire.text.yamlfile import Document
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.errors import Problem
+from eva_wire.values.ids import JobId
 
 SpecOf = Callable[[JobId], JobSpec | None]
 """Returns what a job is; `None` if there is no such job."""

@@ -6,29 +6,11 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
-from eva_master.adapters.jobfile import elastic
-from eva_master.adapters.jobfile.images import image_problems
-from eva_master.adapters.jobfile.outputs import urls
-from eva_master.adapters.jobfile.reading import (
-    job_problems,
-    override_problems,
-    own_variables,
-    read_document,
-    sections_of,
-)
-from eva_master.adapters.jobfile.scalars import environment_problems, grace_problems
-from eva_master.adapters.jobfile.schema import ByFamily, JobFile, ResourcesSection, TaskSection
 from eva_master.adapters.resolving import groups, outputs, predecessors
 from eva_master.adapters.resolving.inputs import InputRoots
 from eva_master.adapters.resolving.partition import ANYWHERE, Placement
 from eva_master.adapters.resolving.placement import unplaceable
-from eva_master.adapters.text import yamlfile
-from eva_master.adapters.text.cancellation import NEVER_CANCELLED, Cancellation
-from eva_master.adapters.text.yamlfile import Document, Path
-from eva_master.model.accounting.bounds import DEFAULT_TENANT, MOST_GRACE_MS, MOST_TASKS
 from eva_master.model.catalog import Catalog, base_family, is_spot
-from eva_master.model.errors import InvalidJob, LimitExceeded, Problem, Unplaceable
-from eva_master.model.ids import MILLION, Family, Workload
 from eva_master.model.job import (
     ArrayRules,
     ForkRules,
@@ -42,6 +24,24 @@ from eva_master.model.job import (
     TaskSpec,
 )
 from eva_master.model.resources import Resources
+from eva_wire.jobfile import elastic
+from eva_wire.jobfile.images import image_problems
+from eva_wire.jobfile.outputs import urls
+from eva_wire.jobfile.reading import (
+    job_problems,
+    override_problems,
+    own_variables,
+    read_document,
+    sections_of,
+)
+from eva_wire.jobfile.scalars import environment_problems, grace_problems
+from eva_wire.jobfile.schema import ByFamily, JobFile, ResourcesSection, TaskSection
+from eva_wire.text import yamlfile
+from eva_wire.text.cancellation import NEVER_CANCELLED, Cancellation
+from eva_wire.text.yamlfile import Document, Path
+from eva_wire.values.bounds import DEFAULT_TENANT, MOST_GRACE_MS, MOST_TASKS
+from eva_wire.values.errors import InvalidJob, LimitExceeded, Problem, Unplaceable
+from eva_wire.values.ids import MILLION, Family, Workload
 
 Value = TypeVar("Value", bound=Hashable)
 

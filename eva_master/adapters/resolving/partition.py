@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from eva_master.adapters.jobfile.schema import JobFile
-from eva_master.adapters.text import yamlfile
-from eva_master.adapters.text.yamlfile import Document
 from eva_master.model.catalog import Catalog
-from eva_master.model.errors import Problem
 from eva_master.model.fleet.partitions import WHOLE, Partitions
 from eva_master.model.job import JobSpec
+from eva_wire.jobfile.schema import JobFile
+from eva_wire.text import yamlfile
+from eva_wire.text.yamlfile import Document
+from eva_wire.values.errors import Problem
 
 KEY = "partition"
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from eva_master.adapters.jobfile.after import listed, named
-from eva_master.adapters.jobfile.schema import MOST_BEFORE, JobFile
-from eva_master.adapters.text.yamlfile import Document
-from eva_master.model.errors import Problem
-from eva_master.model.ids import JobId
 from eva_master.model.job import JobSpec
+from eva_wire.jobfile.after import listed, named
+from eva_wire.jobfile.schema import MOST_BEFORE, JobFile
+from eva_wire.text.yamlfile import Document
+from eva_wire.values.errors import Problem
+from eva_wire.values.ids import JobId
 
 _LISTED = 10
 

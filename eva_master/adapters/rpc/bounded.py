@@ -12,9 +12,9 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
 if TYPE_CHECKING:
-    import eva_master.adapters.rpc._proto.api_pb2 as bounded_pb
+    import eva_wire._proto.api_pb2 as bounded_pb
 else:
-    from eva_master.adapters.rpc._proto import api_pb2
+    from eva_wire._proto import api_pb2
 
 __all__ = ["bounded_pb", "clamped"]
 

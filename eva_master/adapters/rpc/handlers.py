@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import structlog
 
-from eva_master.adapters.rpc.errors import (
+from eva_wire.rpc.errors import (
     DETAIL_KEY,
     HINT_KEY,
     PUSHBACK_KEY,
@@ -21,7 +21,7 @@ from eva_master.adapters.rpc.errors import (
     is_passing,
     status_of,
 )
-from eva_master.model.errors import Busy, EvaError
+from eva_wire.values.errors import Busy, EvaError
 
 log = structlog.get_logger(__name__)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from eva_master.adapters.rpc.bounded import bounded_pb as pb
 from eva_master.model.accounting.totals import TenantTotals
-from eva_master.model.ids import micro_usd
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.tenancy import LoanTerms
+from eva_wire.values.ids import micro_usd
 
 
 def payments_of(of: TenantTotals) -> pb.Tenant:

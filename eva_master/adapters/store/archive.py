@@ -12,11 +12,11 @@ from sqlalchemy import ColumnElement, Connection, Engine, Row, Table, func, sele
 from eva_master.adapters.store import codec, rows, tables, untouched
 from eva_master.adapters.store.journal import check_versions, translated, typed
 from eva_master.model.changes import JobAccount
-from eva_master.model.ids import InstanceId, JobId, RunId, number_of, run_id, run_order
 from eva_master.model.records import Ended, Job, TaskRun, untouched_state
 from eva_master.model.records import untouched as as_submitted
-from eva_master.model.states import TERMINAL_JOB, JobState, RunState, of_task
 from eva_master.ports.reading import SHOWN, SMALL_JOB, InstanceRecord, JobRecord, TaskPage
+from eva_wire.values.ids import InstanceId, JobId, RunId, number_of, run_id, run_order
+from eva_wire.values.states import TERMINAL_JOB, JobState, RunState, of_task
 
 Id = TypeVar("Id", JobId, InstanceId)
 _NAMES_AT_ONCE = 500

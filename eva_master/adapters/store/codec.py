@@ -17,10 +17,10 @@ from typing import Any, Generic, TypeVar
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from eva_master.adapters.store import task_specs
-from eva_master.model.errors import StorageError
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.reasons import Reasons
 from eva_master.model.records import NO_PROGRESS, Ended, Instance, Job, TaskRun
+from eva_wire.values.errors import StorageError
 
 RECORD_VERSION = 1
 """Of the documents' form; stored with each of them."""

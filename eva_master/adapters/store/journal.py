@@ -39,9 +39,9 @@ from eva_master.adapters.store.lock import ProcessLock
 from eva_master.adapters.store.migrate import TOO_NEW_HINT, migrate
 from eva_master.adapters.store.untouched import ActiveJobRows
 from eva_master.model.changes import Changes, Round
-from eva_master.model.errors import JournalTooNew, StorageError, StorageFull
-from eva_master.model.ids import Millis
 from eva_master.model.planning.plan import Json
+from eva_wire.values.errors import JournalTooNew, StorageError, StorageFull
+from eva_wire.values.ids import Millis
 
 _BUSY_TIMEOUT_MS = 10_000
 """How long a commit waits for somebody else's lock, such as a backup's; masters are kept apart."""

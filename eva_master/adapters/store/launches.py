@@ -12,7 +12,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from eva_master.adapters.store import rows
 from eva_master.adapters.store.tables import LAUNCHES
-from eva_master.model.ids import InstanceId
+from eva_wire.values.ids import InstanceId
 
 _INSERTS: dict[str, Callable[[Table], Any]] = {
     "sqlite": sqlite.insert,

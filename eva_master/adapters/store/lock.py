@@ -6,7 +6,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from eva_master.model.errors import JournalInUse
+from eva_wire.values.errors import JournalInUse
 
 
 class ProcessLock:

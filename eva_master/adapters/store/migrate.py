@@ -10,7 +10,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection
 
-from eva_master.model.errors import JournalTooNew
+from eva_wire.values.errors import JournalTooNew
 
 _SCRIPTS = Path(__file__).parent / "migrations"
 TOO_NEW_HINT = "run the release of Eva that wrote it, or a later one, or restore an older backup"

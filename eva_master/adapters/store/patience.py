@@ -8,10 +8,10 @@ from collections.abc import Callable
 import structlog
 
 from eva_master.model.changes import Changes
-from eva_master.model.errors import StorageFull
-from eva_master.model.ids import Millis
 from eva_master.ports import Clock, Journal
 from eva_master.ports.reading import Pause
+from eva_wire.values.errors import StorageFull
+from eva_wire.values.ids import Millis
 
 _RETRY_S = 1.0
 _TOLD_EVERY_S = 60.0

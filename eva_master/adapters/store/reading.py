@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from eva_master.adapters.store.journal import SqlJournal
-from eva_master.model.errors import NotFound, StorageError
+from eva_wire.values.errors import NotFound, StorageError
 
 _FILE = "journal.db"
 

@@ -16,11 +16,11 @@ from sqlalchemy.exc import SQLAlchemyError
 from eva_master.adapters.store import codec, tables, task_specs
 from eva_master.model.accounting.pool_costs import read, written
 from eva_master.model.changes import InstanceAccount, JobAccount, Round
-from eva_master.model.errors import StorageError
-from eva_master.model.ids import Exact, number_of
 from eva_master.model.planning.plan import Json
 from eva_master.model.records import Instance, Job, TaskRun
-from eva_master.model.states import TERMINAL_JOB, InstanceState
+from eva_wire.values.errors import StorageError
+from eva_wire.values.ids import Exact, number_of
+from eva_wire.values.states import TERMINAL_JOB, InstanceState
 
 Values = dict[str, Any]
 """A row to be written, by column."""

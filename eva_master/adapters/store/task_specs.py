@@ -15,10 +15,10 @@ from typing import Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from eva_master.model.errors import StorageError
-from eva_master.model.ids import Family, Workload
 from eva_master.model.job import Build, JobOutputs, Program, TaskSpec, different
 from eva_master.model.resources import Resources
+from eva_wire.values.errors import StorageError
+from eva_wire.values.ids import Family, Workload
 
 Part = TypeVar("Part", bound=Hashable)
 Demand = tuple[tuple[Family, Resources], ...]

@@ -11,10 +11,10 @@ from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Any
 
-from eva_master.model.ids import JobId, Millis, RunId, run_id
 from eva_master.model.job import JobSpec
 from eva_master.model.records import Job, TaskRun, untouched
-from eva_master.model.states import TERMINAL_JOB, RunState
+from eva_wire.values.ids import JobId, Millis, RunId, run_id
+from eva_wire.values.states import TERMINAL_JOB, RunState
 
 
 @dataclass(frozen=True, slots=True)

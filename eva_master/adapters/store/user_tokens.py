@@ -16,10 +16,10 @@ from sqlalchemy import Connection, Engine, Row, insert, select, update
 from eva_master.adapters.store import rows
 from eva_master.adapters.store.journal import translated, typed
 from eva_master.adapters.store.tables import USER_TOKENS
-from eva_master.model.errors import InvalidConfig, NotAuthenticated, NotFound
-from eva_master.model.ids import Millis
-from eva_master.model.users import Role, UserToken, is_owner
 from eva_master.ports import Clock
+from eva_wire.values.errors import InvalidConfig, NotAuthenticated, NotFound
+from eva_wire.values.ids import Millis
+from eva_wire.values.users import Role, UserToken, is_owner
 
 _PREFIX = "eva"
 _SECRET_BYTES = 32

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from eva_master.app.cli.session import console, json_option, print_json
+from eva_client.cli.session import console, json_option, print_json
 from eva_master.app.commands.extended_group import ExtendedGroup
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ def ls(
 ) -> None:
     """List the offerings that the master may buy, cheapest first."""
     from eva_master.adapters.catalog.market import TypeFilter
-    from eva_master.app.cli.views import offerings
     from eva_master.app.clouds import cloud_of
+    from eva_master.app.commands import offerings
 
     config = master_config(file)
     cloud = cloud_of(config)

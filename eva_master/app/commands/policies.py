@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass
 
 import click
 
-from eva_master.app.cli.session import console, json_option, print_json
-from eva_master.app.cli.views.grid import Grid
-from eva_master.app.cli.views.words import plain
+from eva_client.cli.session import console, json_option, print_json
+from eva_client.cli.views.grid import Grid
+from eva_client.cli.views.words import plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def policies(*, as_json: bool) -> None:
 
 def _listed() -> list[_Listed]:
     from eva_master.app.policy_registry import policies as installed
-    from eva_master.model.errors import UnusablePolicy
+    from eva_wire.values.errors import UnusablePolicy
 
     entries = []
     for name in (kinds := installed()):

@@ -95,7 +95,7 @@ def _parameter(flag: str) -> str:
 def up(file: Path | None, **flags: Any) -> None:
     """Run a cluster on this machine: a master and emulated instances."""
     from eva_master.app.local import run_up
-    from eva_master.app.sections.common import user_state_dir
+    from eva_wire.settings.common import user_state_dir
 
     run_up(_config(file, flags, {"state_dir": str(user_state_dir())}))
 

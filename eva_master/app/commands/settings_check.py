@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from eva_master.app.cli.session import print_json
+from eva_client.cli.session import print_json
 
 
 def check(file: Path, *, as_json: bool) -> None:

@@ -11,11 +11,11 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import PydanticCustomError
 
 from eva_master.adapters.catalog.gpus import Pcie, parse_gpu, sheet
-from eva_master.adapters.text.quantities import Duration, MilliCpus, Size
 from eva_master.model.catalog import Catalog, InstanceType, Offering, Purchase
 from eva_master.model.fleet.nodes import NODE_ZONE, OwnedNode
-from eva_master.model.ids import MILLION, Family, InstanceId, Price
 from eva_master.model.resources import Resources
+from eva_wire.text.quantities import Duration, MilliCpus, Size
+from eva_wire.values.ids import MILLION, Family, InstanceId, Price
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 _LAUNCHED = re.compile(r"i[0-9]+")

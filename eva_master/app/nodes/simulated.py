@@ -8,13 +8,13 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from eva_master.adapters.text import yamlfile
-from eva_master.adapters.text.unreadable import why_unreadable
 from eva_master.app.nodes.settings import NodeSections, contradictions, owned_nodes
 from eva_master.model.catalog import Catalog, Offering, Purchase
-from eva_master.model.errors import InvalidConfig
 from eva_master.model.fleet.nodes import NODE_ZONE, OwnedNode
-from eva_master.model.ids import InstanceId, Price
+from eva_wire.text import yamlfile
+from eva_wire.text.unreadable import why_unreadable
+from eva_wire.values.errors import InvalidConfig
+from eva_wire.values.ids import InstanceId, Price
 
 _FENCE_MS = 600_000
 

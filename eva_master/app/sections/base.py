@@ -14,11 +14,11 @@ from pydantic import (
     model_validator,
 )
 
-from eva_master.adapters.text.quantities import Duration
-from eva_master.app.sections.refusals import refusal
 from eva_master.model.accounting.tenants import can_match
 from eva_master.model.fleet.partitions import ShortJobs
-from eva_master.model.ids import MILLION
+from eva_wire.settings.refusals import refusal
+from eva_wire.text.quantities import Duration
+from eva_wire.values.ids import MILLION
 
 DEFAULT_POLICY = "eva"
 POLICY_OF_TENANTS = "astraea"

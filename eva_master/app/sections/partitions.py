@@ -8,11 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from eva_master.adapters.jobfile.schema import Labels
-from eva_master.adapters.text.quantities import Duration, MilliCpus, Size
-from eva_master.adapters.text.yamlfile import suggestion
 from eva_master.app.sections.base import Entry, Most, PolicySection, Section, Usd
-from eva_master.app.sections.refusals import refusal
 from eva_master.model.accounting.tenants import OwnerPatterns
 from eva_master.model.catalog import Catalog, Purchase, base_family
 from eva_master.model.fleet.partitions import (
@@ -24,8 +20,12 @@ from eva_master.model.fleet.partitions import (
     is_partition,
     with_nodes,
 )
-from eva_master.model.ids import MILLION, InstanceId, OfferingId
 from eva_master.model.resources import Resources
+from eva_wire.jobfile.schema import Labels
+from eva_wire.settings.refusals import refusal
+from eva_wire.text.quantities import Duration, MilliCpus, Size
+from eva_wire.text.yamlfile import suggestion
+from eva_wire.values.ids import MILLION, InstanceId, OfferingId
 
 Complaint = tuple[tuple[str | int, ...], str, str]
 """Where in the settings, what is wrong, and what to do about it."""

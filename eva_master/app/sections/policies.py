@@ -10,8 +10,6 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from eva_master.adapters.text import yamlfile
-from eva_master.adapters.text.yamlfile import Document, Path
 from eva_master.app.config import MasterConfig, policy_config
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.base import OnePolicySection, PolicySection
@@ -22,7 +20,6 @@ from eva_master.app.sections.building import (
     build_splitter,
 )
 from eva_master.model.catalog import Catalog
-from eva_master.model.errors import Problem
 from eva_master.model.fleet.forking import Forking
 from eva_master.model.fleet.job_keys import LATENCY, SIZES, KeysRead
 from eva_master.model.fleet.partitions import Partition
@@ -30,6 +27,9 @@ from eva_master.model.option_types import Contradiction
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.spot_choice import SpotChoice
 from eva_master.ports import Policy, PolicyKind
+from eva_wire.text import yamlfile
+from eva_wire.text.yamlfile import Document, Path
+from eva_wire.values.errors import Problem
 
 
 def estimates_of(

@@ -7,15 +7,15 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from eva_master.adapters.text.yamlfile import suggestion
 from eva_master.app.sections.base import Entry, Section, Usd
-from eva_master.app.sections.refusals import refusal
-from eva_master.model.accounting.bounds import DEFAULT_TENANT
 from eva_master.model.accounting.tenants import claimed_twice, is_tenant
 from eva_master.model.catalog import Catalog
-from eva_master.model.ids import MILLION
 from eva_master.model.planning.quotas import Tenancy, fleet_of, gpus_in_words, overdrawn, quota_of
 from eva_master.model.planning.tenancy import ANY_FAMILY, Quota
+from eva_wire.settings.refusals import refusal
+from eva_wire.text.yamlfile import suggestion
+from eva_wire.values.bounds import DEFAULT_TENANT
+from eva_wire.values.ids import MILLION
 
 Complaint = tuple[tuple[str | int, ...], str, str]
 """Where in the settings, what is wrong, and what to do about it."""

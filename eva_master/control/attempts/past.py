@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from eva_master.model import states
-from eva_master.model.ids import Millis
 from eva_master.model.records import PastAttempt, StopReason, TaskRun
-from eva_master.model.states import RunState
 from eva_master.model.values import replace
+from eva_wire.values import states
+from eva_wire.values.ids import Millis
+from eva_wire.values.states import RunState
 
 _PAST_ON_RECORD = 8
 """How many of a task run's attempts are on record with their ends."""

@@ -6,11 +6,11 @@ from eva_master.control.attempts.past import with_past_attempt
 from eva_master.control.measure import attained, stored
 from eva_master.control.measure.throughput import worked_ms
 from eva_master.control.state.store import State
-from eva_master.model.ids import Millis
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.records import TaskRun
-from eva_master.model.states import HOLDING, TERMINAL_RUN, RunState
 from eva_master.model.values import replace
+from eva_wire.values.ids import Millis
+from eva_wire.values.states import HOLDING, TERMINAL_RUN, RunState
 
 
 def with_attempt(state: State, old: TaskRun, run: TaskRun, now: Millis) -> TaskRun:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from eva_master.control.context import Context
 from eva_master.model.job import FIRST_TO_END, OnFailure
 from eva_master.model.records import Failure, Job, Outcome
-from eva_master.model.states import JobState, RunState
 from eva_master.model.values import replace
+from eva_wire.values.states import JobState, RunState
 
 
 def task_failed(context: Context, job: Job, failure: Failure) -> None:

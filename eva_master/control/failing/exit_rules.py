@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from eva_master.model.accounting.bounds import ASKS_FOR_RETRY
 from eva_master.model.job import JobSpec
 from eva_master.model.records import Failure
-from eva_master.model.states import exit_text, shell_code
+from eva_wire.values.bounds import ASKS_FOR_RETRY
+from eva_wire.values.states import exit_text, shell_code
 
 _NOT_RUN = frozenset({126, 127})
 """A shell's exit codes for a program that it cannot run, or cannot find."""

@@ -15,11 +15,11 @@ from eva_master.control.features.shared_limits.memory import SharedLimitsMemory
 from eva_master.control.planning.snapshot_builder import snapshot
 from eva_master.control.rounds.shared_queue import current
 from eva_master.control.state.records import crew
-from eva_master.model.ids import JobId
 from eva_master.model.records import Job, TaskRun
-from eva_master.model.states import InstanceState, RunState
 from eva_master.packing.shared_limits.limit import Parts, gathers
 from eva_master.packing.shared_limits.queue import waiting_in_order, wants
+from eva_wire.values.ids import JobId
+from eva_wire.values.states import InstanceState, RunState
 
 HELD_MS = 5 * 60_000
 """For so long after a refusal a gang holds what it has, whatever else waits for it."""

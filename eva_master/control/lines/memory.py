@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 from eva_master.control.standing.standings import Standings
 from eva_master.control.turn.turn import Feature, Turn
-from eva_master.model.ids import InstanceId, JobId
 from eva_master.model.records import TaskRun
-from eva_master.model.states import HOLDING, RunState
+from eva_wire.values.ids import InstanceId, JobId
+from eva_wire.values.states import HOLDING, RunState
 
 
 class LineMemory(Feature):

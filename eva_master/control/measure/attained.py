@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from eva_master.control.state.records import PlanningRecords, Records
-from eva_master.model.ids import Millis
 from eva_master.model.planning.job_view import NO_GPU_TIME, GpuTime
 from eva_master.model.records import Job, TaskRun
-from eva_master.model.states import RunState
+from eva_wire.values.ids import Millis
+from eva_wire.values.states import RunState
 
 _PARTS = 100
 """Steps that are left are told to so many parts of all steps."""

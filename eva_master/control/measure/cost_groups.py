@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from eva_master.control.measure import ledger
 from eva_master.control.state.records import Records
 from eva_master.model.accounting.totals import CostTotals
-from eva_master.model.ids import Exact, Millis
+from eva_wire.values.ids import Exact, Millis
 
 _NONE = CostTotals()
 

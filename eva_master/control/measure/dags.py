@@ -19,12 +19,12 @@ from eva_master.learning.run_times.dags import (
     base_of,
 )
 from eva_master.model.arithmetic.fixed_point import log_ppm
-from eva_master.model.ids import JobId
 from eva_master.model.planning.estimate import LONGEST_MS, Estimates
 from eva_master.model.planning.job_view import DagView
 from eva_master.model.records import Job
-from eva_master.model.states import JobState
 from eva_master.ports.reading import DagOutlook
+from eva_wire.values.ids import JobId
+from eva_wire.values.states import JobState
 
 _LOOKED_AT = 16
 """Of the stages that wait, so many are estimated; the others count as these do on average."""

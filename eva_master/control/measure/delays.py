@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from eva_master.control.state.store import State
 from eva_master.learning.delays import Delay
-from eva_master.model.ids import InstanceId, Millis, RunId
 from eva_master.model.records import Progress, StopReason, TaskRun
-from eva_master.model.states import RunState
+from eva_wire.values.ids import InstanceId, Millis, RunId
+from eva_wire.values.states import RunState
 
 Latency = tuple[Delay, int]
 """Kind of a measured delay, and its milliseconds."""

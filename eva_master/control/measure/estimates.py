@@ -14,9 +14,7 @@ from eva_master.control.state.view_cache import ToldEstimates
 from eva_master.learning.delays import two_digits
 from eva_master.learning.run_times.posterior import NONE_FINISHED, Finished, Prior
 from eva_master.learning.runtimes import UNKNOWN, OwnerTimes, Traits
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.arithmetic.fixed_point import exp_of_ppm, log_ppm
-from eva_master.model.ids import MILLION, Millis, Workload
 from eva_master.model.job import JobSpec, TaskSpec
 from eva_master.model.planning.estimate import (
     LONGEST_MS,
@@ -26,6 +24,8 @@ from eva_master.model.planning.estimate import (
     Source,
 )
 from eva_master.model.records import Job
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import MILLION, Millis, Workload
 
 _KINDS_LEARNED = 16
 """Kinds of tasks of one job that teach at most, those of its first tasks."""

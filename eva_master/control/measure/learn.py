@@ -15,12 +15,12 @@ from eva_master.learning.standalone import StandaloneTable
 from eva_master.learning.voices.lessons import NOTHING, Lessons
 from eva_master.learning.voices.names import Voice, plain, voice_of
 from eva_master.learning.voices.resolution import Resolved, is_news, rows_of
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import base_family
-from eva_master.model.ids import MILLION, InstanceId, Millis, Workload
 from eva_master.model.records import Instance, Job, TaskRun
-from eva_master.model.states import RunState
 from eva_master.model.values import replace
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import MILLION, InstanceId, Millis, Workload
+from eva_wire.values.states import RunState
 
 _CLEARLY = 1.05
 """By less a window differs from another for no reason."""

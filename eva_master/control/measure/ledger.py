@@ -27,9 +27,9 @@ from eva_master.model.catalog import Purchase
 from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.fleet.keeping import KeepReason
 from eva_master.model.fleet.partitions import month_of
-from eva_master.model.ids import MILLION, Exact, InstanceId, JobId, Millis, RunId, micro_usd
 from eva_master.model.planning.standing import full_name
 from eva_master.model.records import Instance, Job, TaskRun
+from eva_wire.values.ids import MILLION, Exact, InstanceId, JobId, Millis, RunId, micro_usd
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from dataclasses import replace
 from eva_master.control.measure import ledger
 from eva_master.control.state.store import State
 from eva_master.model.catalog import Offering, Purchase
-from eva_master.model.ids import InstanceId, Millis
 from eva_master.model.records import Instance
-from eva_master.model.states import JobState
+from eva_wire.values.ids import InstanceId, Millis
+from eva_wire.values.states import JobState
 
 
 def heard(state: State, name: InstanceId, mib: int, now: Millis) -> bool:

@@ -9,7 +9,7 @@ from eva_master.control.measure import ledger
 from eva_master.control.state.records import Records
 from eva_master.model.accounting.totals import PartitionTotals
 from eva_master.model.fleet.partitions import Partitions, month_of
-from eva_master.model.ids import Exact, Millis
+from eva_wire.values.ids import Exact, Millis
 
 
 def of_partitions(

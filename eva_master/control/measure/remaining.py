@@ -24,12 +24,10 @@ from eva_master.control.state.records import PlanningRecords, Records, crew
 from eva_master.control.state.store import State
 from eva_master.control.state.view_cache import ToldEstimates
 from eva_master.learning.run_times.posterior import Finished
-from eva_master.model.ids import MILLION, Millis, RunId, run_id
 from eva_master.model.job import JobSpec, TaskSpec
 from eva_master.model.planning.estimate import LONGEST_MS, Estimate, Evidence
 from eva_master.model.planning.snapshot import PREVIEW, RemainingWork, RunTime
 from eva_master.model.records import Job, TaskRun, rests
-from eva_master.model.states import TERMINAL_JOB, TERMINAL_RUN, RunState
 from eva_master.model.values import replace
 from eva_master.packing.valuation.job_valuation import Reservation, pace_of
 from eva_master.packing.valuation.remaining_work import (
@@ -40,6 +38,8 @@ from eva_master.packing.valuation.remaining_work import (
     whole_ms,
 )
 from eva_master.ports.reading import Outlook
+from eva_wire.values.ids import MILLION, Millis, RunId, run_id
+from eva_wire.values.states import TERMINAL_JOB, TERMINAL_RUN, RunState
 
 _FAR = 10
 """A policy's estimate stands while it is off by less than one part in this many."""

@@ -11,11 +11,11 @@ from eva_master.learning.speeds.scaling import Key, Points, scaling, speed_ppm
 from eva_master.learning.voices.names import plain, voice_of
 from eva_master.model.catalog import base_family
 from eva_master.model.fleet.partitions import Partition
-from eva_master.model.ids import MILLION, Family
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.elastic import Elastic, Scaling
 from eva_master.model.records import TaskRun
 from eva_master.packing.elastic.room import fitting
+from eva_wire.values.ids import MILLION, Family
 
 _ALONE = Fraction(1)
 

@@ -21,9 +21,9 @@ from eva_master.learning.run_times.dags import (
 from eva_master.learning.run_times.posterior import Finished
 from eva_master.learning.runtimes import ASSUMED_WITHIN, Traits
 from eva_master.model.arithmetic.fixed_point import exp_of_ppm, log_ppm
-from eva_master.model.ids import JobId
 from eva_master.model.planning.estimate import LONGEST_MS, Estimates
 from eva_master.model.records import Job
+from eva_wire.values.ids import JobId
 
 _ASSUMED_TASKS = 4
 """The assumed spread of the tasks of a stage counts as so many tasks."""

@@ -15,13 +15,13 @@ from eva_master.learning.colocation import Key, key
 from eva_master.learning.speeds.batch_shares import at_share
 from eva_master.learning.voices.names import Voice, marked, plain, voice_of
 from eva_master.learning.windows import Mark, pace
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import base_family
-from eva_master.model.ids import MILLION, Family, InstanceId, Millis, RunId, Workload
 from eva_master.model.records import Progress, TaskRun
-from eva_master.model.states import RunState
 from eva_master.packing.valuation.job_valuation import divided, slowest
 from eva_master.packing.valuation.remaining_work import rate_of_ppm, standalone_rate_ppm
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import MILLION, Family, InstanceId, Millis, RunId, Workload
+from eva_wire.values.states import RunState
 
 _MARKS = 30
 """Marks in a window; reports that come more densely are taken together."""

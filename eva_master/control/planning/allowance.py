@@ -11,9 +11,9 @@ from eva_master.control.state.records import Records
 from eva_master.model.accounting.per_hour import counted_per_hour
 from eva_master.model.accounting.totals import PartitionTotals
 from eva_master.model.fleet.partitions import Budget, Partition
-from eva_master.model.ids import MILLION, Millis
 from eva_master.model.planning.snapshot import UNLIMITED, Leeway
 from eva_master.model.records import Instance
+from eva_wire.values.ids import MILLION, Millis
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from eva_master.control.context import Context
 from eva_master.control.lines.memory import LineMemory
 from eva_master.control.measure import remaining
 from eva_master.control.standing.standing import Standing, queue_of
-from eva_master.model.ids import JobId
 from eva_master.model.planning.standing import Newcomers
 from eva_master.model.records import Job
+from eva_wire.values.ids import JobId
 
 
 def arrive(context: Context, job: Job) -> None:

@@ -12,17 +12,17 @@ from dataclasses import dataclass, replace
 from eva_master.control.settings import NO_LIMIT, Settings
 from eva_master.control.state.records import Records
 from eva_master.learning.voices.names import voice_of
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Catalog, Offering, Purchase
-from eva_master.model.errors import Unplaceable
 from eva_master.model.fleet.partitions import Partition
-from eva_master.model.ids import MILLION, Family
 from eva_master.model.job import JobSpec, TaskSpec, different
 from eva_master.packing.alone.alike import together
 from eva_master.packing.alone.fit import allowed, fit
 from eva_master.packing.alone.room import NO_CAPS, Caps, InstanceSeat, Stock, alike
 from eva_master.packing.quotas import QuotaUse
 from eva_master.packing.valuation.on_demand import OnDemandPrices, value_on
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.errors import Unplaceable
+from eva_wire.values.ids import MILLION, Family
 
 _HINT = "state fewer tasks, or less for each; see: eva catalog, eva nodes, eva partitions"
 

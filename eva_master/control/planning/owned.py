@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from eva_master.model.catalog import Catalog, Offering, Purchase, tally
-from eva_master.model.ids import OfferingId
 from eva_master.model.planning.snapshot import InstanceView
 from eva_master.model.values import replace
 from eva_master.packing.valuation.job_valuation import counted_price
+from eva_wire.values.ids import OfferingId
 
 Counts = tuple[tuple[OfferingId, int], ...]
 

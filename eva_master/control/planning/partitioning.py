@@ -9,17 +9,17 @@ from eva_master.control.features.lending.observer import LendingObserver
 from eva_master.control.measure import ledger, remaining
 from eva_master.control.planning import arriving, lasting_limits
 from eva_master.control.state.records import Records
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.actions import Reply
 from eva_master.model.catalog import Catalog
-from eva_master.model.errors import EvaError, LimitExceeded, NotAuthorised, NotFound, Unplaceable
 from eva_master.model.events import MoveRequested
 from eva_master.model.fleet.partitions import Partition, Partitions
-from eva_master.model.ids import JobId, Millis
 from eva_master.model.job import JobSpec, different
 from eva_master.model.records import Job, TaskRun
-from eva_master.model.states import TERMINAL_RUN, JobState
 from eva_master.packing.configuration.unplaced_reason import why_unplaced
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.errors import EvaError, LimitExceeded, NotAuthorised, NotFound, Unplaceable
+from eva_wire.values.ids import JobId, Millis
+from eva_wire.values.states import TERMINAL_RUN, JobState
 
 
 def placed(context: Context, spec: JobSpec) -> JobSpec:

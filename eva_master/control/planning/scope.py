@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from eva_master.control.state.records import Records
 from eva_master.model.catalog import Purchase
-from eva_master.model.ids import InstanceId
 from eva_master.model.records import Job, TaskRun
-from eva_master.model.states import JobState, RunState
+from eva_wire.values.ids import InstanceId
+from eva_wire.values.states import JobState, RunState
 
 
 def plans_job(state: Records, job: Job) -> bool:

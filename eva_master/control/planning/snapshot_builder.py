@@ -23,7 +23,6 @@ from eva_master.control.supply.spot import valued
 from eva_master.learning.delays import OF_TYPES
 from eva_master.learning.voices.names import voice_of
 from eva_master.model.catalog import Catalog, InstanceType, Offering, Purchase, is_spot
-from eva_master.model.ids import Family, InstanceId, JobId, Millis, RunId
 from eva_master.model.job import Stragglers, TaskSpec
 from eva_master.model.planning.job_view import (
     NO_URGENCY,
@@ -44,9 +43,10 @@ from eva_master.model.planning.snapshot import (
 )
 from eva_master.model.records import Job, TaskRun
 from eva_master.model.resources import NOTHING, Resources
-from eva_master.model.states import TERMINAL_RUN, InstanceState, MarketRule, RunState
 from eva_master.packing.room import room_beside, with_lower_limits
 from eva_master.packing.valuation import delays
+from eva_wire.values.ids import Family, InstanceId, JobId, Millis, RunId
+from eva_wire.values.states import TERMINAL_RUN, InstanceState, MarketRule, RunState
 
 _OFFERINGS_KEPT = 4_096
 """Number of distinct offerings of instances that are interned."""

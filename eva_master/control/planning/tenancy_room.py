@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from eva_master.control.settings import Settings
-from eva_master.model.accounting.bounds import DEFAULT_TENANT, JobKind
-from eva_master.model.errors import EvaError, NotAuthorised, Unplaceable
-from eva_master.model.ids import Family
 from eva_master.model.job import JobSpec, different
 from eva_master.model.planning.quotas import gpus_in_words
 from eva_master.model.planning.tenancy import ANY_FAMILY, Quota
 from eva_master.packing.quotas import QuotaUse, gpu_needs
+from eva_wire.values.bounds import DEFAULT_TENANT, JobKind
+from eva_wire.values.errors import EvaError, NotAuthorised, Unplaceable
+from eva_wire.values.ids import Family
 
 
 def refusal(settings: Settings, spec: JobSpec) -> EvaError | None:

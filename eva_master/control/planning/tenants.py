@@ -10,11 +10,11 @@ from eva_master.control.planning.owned import limited
 from eva_master.control.state.records import PlanningRecords, Records
 from eva_master.model.accounting.totals import TenantTotals
 from eva_master.model.catalog import Catalog, Purchase, base_family
-from eva_master.model.ids import Family, Millis
 from eva_master.model.planning.quotas import Tenancy, TenantLimits, fleet_of, scaled
 from eva_master.model.planning.tenancy import NOTHING_YET, Quota, TenantBenefit, TenantView
 from eva_master.model.records import Job
 from eva_master.packing.quotas import QuotaUse, Use, gpu_needs
+from eva_wire.values.ids import Family, Millis
 
 
 def views(state: PlanningRecords, tenancy: Tenancy, catalog: Catalog) -> tuple[TenantView, ...]:

@@ -11,9 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from eva_master.control.planning.validate_standing import Chosen, pilots_there, stated
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Offering, Purchase
-from eva_master.model.ids import InstanceId, JobId, OfferingId, RunId
 from eva_master.model.planning.plan import (
     Assign,
     Duplicate,
@@ -29,6 +27,8 @@ from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.planning.standing import Line, Pool
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.packing.room import Place
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import InstanceId, JobId, OfferingId, RunId
 
 
 @dataclass(frozen=True, slots=True)

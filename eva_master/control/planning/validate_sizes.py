@@ -6,11 +6,11 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from eva_master.control.planning.validate_plan import Decision, reconcile
-from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Fork, Plan, Suspend
 from eva_master.model.planning.sizes import resizable, with_sizes
 from eva_master.model.planning.snapshot import Snapshot
+from eva_wire.values.ids import InstanceId, JobId, RunId
 
 
 def sizes_of(plan: Plan) -> dict[JobId, int]:

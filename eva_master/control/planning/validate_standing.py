@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from eva_master.model.catalog import Offering, Purchase, tally
-from eva_master.model.ids import InstanceId, JobId, OfferingId, RunId
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Plan, Suspend, pooled
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.standing import Line, Pool
 from eva_master.packing.plan_effect import without_unused
 from eva_master.packing.room import Place, may_buy_one
+from eva_wire.values.ids import InstanceId, JobId, OfferingId, RunId
 
 Chosen = tuple[tuple[JobId, tuple[int, ...]], ...]
 """Some tasks of jobs, by their indexes."""

@@ -14,10 +14,10 @@ from eva_master.learning.voices.lessons import Lessons
 from eva_master.learning.voices.names import Voice, split
 from eva_master.learning.voices.resolution import Resolved
 from eva_master.model.arithmetic.fixed_point import exp_of_ppm
-from eva_master.model.ids import MILLION, Family, Millis, Workload
 from eva_master.model.records import Instance
 from eva_master.ports.learned import LearnedTime, WatchedPool
 from eva_master.ports.reading import LearnedTables, Measured
+from eva_wire.values.ids import MILLION, Family, Millis, Workload
 
 
 def learned_tables(known: Knowledge, resolved: Resolved, voice: Voice | None) -> LearnedTables:

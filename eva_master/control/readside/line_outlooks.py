@@ -15,11 +15,11 @@ from eva_master.control.state.derived.task_counts import TaskCounts
 from eva_master.control.state.records import Records
 from eva_master.model.catalog import Purchase
 from eva_master.model.fleet.partitions import Partition
-from eva_master.model.ids import InstanceId, JobId, Millis
 from eva_master.model.planning.standing import Line, LinePlace, Pool
 from eva_master.model.records import Instance, Job
-from eva_master.model.states import RunState
 from eva_master.ports.reading import LineOutlook
+from eva_wire.values.ids import InstanceId, JobId, Millis
+from eva_wire.values.states import RunState
 
 
 class LineRecords(Records, Protocol):

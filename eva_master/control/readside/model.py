@@ -62,7 +62,6 @@ from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.events import CloudTrouble
 from eva_master.model.fleet.keeping import KeepReason
 from eva_master.model.fleet.partitions import Partitions
-from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Exact, InstanceId, JobId, Millis, RunId
 from eva_master.model.job import JobSpec, TaskSpec, different
 from eva_master.model.planning.estimate import Estimates, Evidence
 from eva_master.model.planning.plan import PolicyMemory
@@ -73,7 +72,6 @@ from eva_master.model.planning.standing import LinePlace
 from eva_master.model.planning.tenancy import LoanTerms
 from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.model.resources import Resources
-from eva_master.model.states import LIVE, TERMINAL_JOB, RunState
 from eva_master.packing.shared_limits.queue import SharedQueue
 from eva_master.packing.valuation.job_valuation import (
     JobReservations,
@@ -94,6 +92,8 @@ from eva_master.ports.reading import (
     TaskPage,
 )
 from eva_master.ports.shared_limits import SharedLimit
+from eva_wire.values.ids import MILLION, MILLIS_PER_HOUR, Exact, InstanceId, JobId, Millis, RunId
+from eva_wire.values.states import LIVE, TERMINAL_JOB, RunState
 
 _JOBS_REMEMBERED = 16_384
 _NOTHING_KNOWN = StandaloneRates()

@@ -18,10 +18,10 @@ from eva_master.learning.knowledge import Knowledge
 from eva_master.learning.run_times.posterior import Finished
 from eva_master.learning.voices.names import Voice
 from eva_master.learning.voices.resolution import Resolved
-from eva_master.model.ids import MILLION, InstanceId, JobId, RunId
 from eva_master.model.job import Stragglers, TaskSpec
 from eva_master.model.records import Job, TaskRun, untouched
-from eva_master.model.states import RunState
+from eva_wire.values.ids import MILLION, InstanceId, JobId, RunId
+from eva_wire.values.states import RunState
 
 
 @dataclass(frozen=True, slots=True)

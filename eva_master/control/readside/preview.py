@@ -27,9 +27,7 @@ from eva_master.control.state.records import PlanningRecords
 from eva_master.control.state.view_cache import ViewCache
 from eva_master.model.accounting.totals import PartitionTotals
 from eva_master.model.catalog import Offering
-from eva_master.model.errors import EvaError
 from eva_master.model.fleet.partitions import Partition
-from eva_master.model.ids import InstanceId, JobId, Millis, RunId, run_id, run_order
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Plan, PolicyMemory
@@ -38,11 +36,13 @@ from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.standing import Line, Newcomers, Pool
 from eva_master.model.records import Job, TaskRun
 from eva_master.model.resources import NOTHING, Resources
-from eva_master.model.states import JobState, RunState
 from eva_master.model.values import replace
 from eva_master.packing.room import room_beside
 from eva_master.packing.valuation.on_demand import OnDemandPrices
 from eva_master.ports.previews import Foreseen, Where
+from eva_wire.values.errors import EvaError
+from eva_wire.values.ids import InstanceId, JobId, Millis, RunId, run_id, run_order
+from eva_wire.values.states import JobState, RunState
 
 _FILLED_AT_ONCE = 1_000
 """So many tasks are given room from lines at most."""

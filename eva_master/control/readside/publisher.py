@@ -17,7 +17,9 @@ from eva_master.control.state.derived.task_counts import TaskCounts
 from eva_master.control.state.store import State
 from eva_master.control.state.unwritten import Unpublished
 from eva_master.model.fleet.keeping import KeepReason
-from eva_master.model.ids import (
+from eva_master.model.records import Job
+from eva_master.packing.shared_limits.queue import SharedQueue
+from eva_wire.values.ids import (
     InstanceId,
     JobId,
     Millis,
@@ -26,8 +28,6 @@ from eva_master.model.ids import (
     number_of,
     run_order,
 )
-from eva_master.model.records import Job
-from eva_master.packing.shared_limits.queue import SharedQueue
 
 K = TypeVar("K")
 V = TypeVar("V")

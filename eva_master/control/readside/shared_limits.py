@@ -9,12 +9,12 @@ from itertools import islice
 from eva_master.control.settings import NO_LIMIT, Limits
 from eva_master.control.state.records import Records
 from eva_master.model.fleet.partitions import Partitions
-from eva_master.model.ids import InstanceId, JobId, OfferingId, RunId, job_of
 from eva_master.model.records import Instance
-from eva_master.model.states import RunState
 from eva_master.packing.shared_limits.limit import ALL_INSTANCES, Limit, LimitKind, LimitUnit
 from eva_master.packing.shared_limits.queue import SharedQueue
 from eva_master.ports.shared_limits import QueuedJob, SharedLimit
+from eva_wire.values.ids import InstanceId, JobId, OfferingId, RunId, job_of
+from eva_wire.values.states import RunState
 
 _LIMITS_SHOWN = 50
 """So many limits are shown, those first that jobs wait for."""

@@ -9,10 +9,10 @@ from itertools import islice
 from eva_master.control.readside.persistent_map import PersistentMap
 from eva_master.control.state.derived.task_counts import TaskCounts
 from eva_master.control.state.runs import Runs
-from eva_master.model.ids import JobId, RunId, job_order
 from eva_master.model.records import Job, TaskRun, untouched
-from eva_master.model.states import HOLDING, TERMINAL_RUN, RunState, of_task
 from eva_master.ports.reading import SMALL_JOB, TaskPage
+from eva_wire.values.ids import JobId, RunId, job_order
+from eva_wire.values.states import HOLDING, TERMINAL_RUN, RunState, of_task
 
 Place = tuple[int, str, int, int, int]
 """Sort key of a task run: place of its job in the order of submissions, job, `_rank`, index of its

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from eva_master.control.planning import scope
 from eva_master.control.state.records import Records
 from eva_master.model.fleet.partitions import Partitions
-from eva_master.model.ids import InstanceId, Millis, run_id
 from eva_master.model.job import TaskSpec
 from eva_master.model.records import Instance, Job
 from eva_master.model.resources import NOTHING, Resources
-from eva_master.model.states import TERMINAL_JOB, InstanceState, RunState
 from eva_master.packing.room import room_beside
+from eva_wire.values.ids import InstanceId, Millis, run_id
+from eva_wire.values.states import TERMINAL_JOB, InstanceState, RunState
 
 
 def why_unforked(

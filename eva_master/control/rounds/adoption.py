@@ -11,10 +11,10 @@ from eva_master.control.features.replicas import settling
 from eva_master.control.measure import learn
 from eva_master.control.planning.validate_plan import Decision
 from eva_master.model.catalog import on_demand_price
-from eva_master.model.ids import InstanceId
 from eva_master.model.records import Instance
-from eva_master.model.states import InstanceState
 from eva_master.model.values import replace
+from eva_wire.values.ids import InstanceId
+from eva_wire.values.states import InstanceState
 
 
 def adopt(context: Context, decision: Decision, partition: str) -> dict[int, InstanceId]:

@@ -42,13 +42,13 @@ from eva_master.model.actions import RequestPlan
 from eva_master.model.changes import Round
 from eva_master.model.events import PlanReady
 from eva_master.model.fleet.partitions import Partition, month_of
-from eva_master.model.ids import InstanceId, JobId, Millis, OfferingId, RunId, job_of
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Plan, PolicyMemory
 from eva_master.model.planning.reasons import Reasons
 from eva_master.model.planning.snapshot import InstanceView
 from eva_master.packing.valuation.on_demand import OnDemandPrices
 from eva_master.packing.waiting_turns import Turns
+from eva_wire.values.ids import InstanceId, JobId, Millis, OfferingId, RunId, job_of
 
 TURNS_MEMORY = "turns/"
 """Before the name of a partition: its document in the journal, beside the memory of its policy."""

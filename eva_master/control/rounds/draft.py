@@ -12,13 +12,13 @@ from eva_master.control.rounds.moment import Moment
 from eva_master.control.rounds.rules.given_up import GivenUp
 from eva_master.control.rounds.rules.shared_limits import NOTHING_SHARED, PartitionShare
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import InstanceId, JobId, OfferingId, RunId
 from eva_master.model.planning.plan import Plan
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.plan_effect import PlanEffect
 from eva_master.packing.quotas import QuotaView
 from eva_master.packing.shared_limits.queue import SharedQueue
 from eva_master.packing.waiting_turns import Shown
+from eva_wire.values.ids import InstanceId, JobId, OfferingId, RunId
 
 
 @dataclass(frozen=True, slots=True)

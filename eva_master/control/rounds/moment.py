@@ -21,10 +21,10 @@ from eva_master.control.state.records import PlanningRecords
 from eva_master.control.supply.boot_gate import BootGate
 from eva_master.learning.boots import Boots
 from eva_master.model.fleet.partitions import Partition
-from eva_master.model.ids import InstanceId, JobId, Millis, OfferingId, RunId
 from eva_master.model.planning.snapshot import Leeway, Snapshot
 from eva_master.packing.valuation.on_demand import OnDemandPrices
 from eva_master.packing.waiting_turns import NO_TURNS, Turns
+from eva_wire.values.ids import InstanceId, JobId, Millis, OfferingId, RunId
 
 _NO_GATE = BootGate(Boots(), frozenset(), Millis(0))
 

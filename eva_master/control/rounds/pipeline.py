@@ -43,8 +43,8 @@ from eva_master.control.rounds.stages import (
     checked,
     shown,
 )
-from eva_master.model.ids import InstanceId, RunId
 from eva_master.model.planning.plan import Plan
+from eva_wire.values.ids import InstanceId, RunId
 
 SEEN: tuple[Stage, ...] = (
     LaunchLeeway(),

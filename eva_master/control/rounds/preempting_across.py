@@ -9,12 +9,12 @@ from eva_master.control.context import Context
 from eva_master.control.features.deadlines.ordering import with_due
 from eva_master.control.features.shared_limits.memory import SharedLimitsMemory
 from eva_master.model.fleet.partitions import Partition
-from eva_master.model.ids import InstanceId
 from eva_master.model.planning.plan import Suspend
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.suspension import Preemption
 from eva_master.packing.shared_limits.preempting import VictimSearch
 from eva_master.packing.shared_limits.queue import SharedQueue
+from eva_wire.values.ids import InstanceId
 
 
 def make_room(

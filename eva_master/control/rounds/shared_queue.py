@@ -20,11 +20,11 @@ from eva_master.control.state.records import PlanningRecords
 from eva_master.control.supply import availability
 from eva_master.model.catalog import Offering
 from eva_master.model.fleet.partitions import Budget, Partition
-from eva_master.model.ids import Millis
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.model.states import TERMINAL_RUN, InstanceState
 from eva_master.packing.shared_limits.limit import Parts, Refusal, SharedLimits
 from eva_master.packing.shared_limits.queue import SharedQueue
+from eva_wire.values.ids import Millis
+from eva_wire.values.states import TERMINAL_RUN, InstanceState
 
 
 def shared_queue(

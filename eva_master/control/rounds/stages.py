@@ -20,7 +20,6 @@ from eva_master.control.rounds.rules.limit_reasons import LimitReasons
 from eva_master.control.rounds.rules.lone_unit import Bounds, lone, placed_alone
 from eva_master.control.rounds.rules.partition_limits import PartitionCap
 from eva_master.model.accounting.per_hour import counted_per_hour
-from eva_master.model.ids import OfferingId, RunId
 from eva_master.model.planning.sizes import with_sizes
 from eva_master.model.planning.snapshot import UNLIMITED, InstanceView
 from eva_master.packing import waiting_turns
@@ -29,6 +28,7 @@ from eva_master.packing.claims.views import ClaimView
 from eva_master.packing.extra_runs import forks, stragglers
 from eva_master.packing.plan_effect import PlanEffect, Unit
 from eva_master.packing.round_work import tasks_shown
+from eva_wire.values.ids import OfferingId, RunId
 
 # -- before the policy plans: a part is hidden, and the plan is completed by it ------------------
 

@@ -10,10 +10,10 @@ from eva_master.control.planning.allowance import allowance
 from eva_master.control.rounds.rules.cluster_limits import Usage
 from eva_master.model.accounting.per_hour import counted_per_hour
 from eva_master.model.fleet.partitions import Partition
-from eva_master.model.ids import InstanceId, JobId, Millis
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.records import Instance
 from eva_master.packing.plan_effect import PlanEffect
+from eva_wire.values.ids import InstanceId, JobId, Millis
 
 
 @dataclass(slots=True)

@@ -8,8 +8,8 @@ from heapq import heapify, heappop, heappush
 
 from eva_master.control.standing.queue import Queue, Shape
 from eva_master.control.standing.rooms import MemberRoom
-from eva_master.model.ids import InstanceId, JobId
 from eva_master.model.planning.standing import Line
+from eva_wire.values.ids import InstanceId, JobId
 
 Order = tuple[int, int, int]
 _FINE = 1 << 128

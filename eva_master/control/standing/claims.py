@@ -13,7 +13,7 @@ from heapq import heapify, heappop, heappush, heapreplace, merge
 from operator import attrgetter
 
 from eva_master.control.standing.claim import ClaimKey, LineClaim, Order
-from eva_master.model.ids import InstanceId, JobId
+from eva_wire.values.ids import InstanceId, JobId
 
 _by_order = attrgetter("order")
 

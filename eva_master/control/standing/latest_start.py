@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from eva_master.model.ids import Family
 from eva_master.model.resources import NOTHING, Resources
+from eva_wire.values.ids import Family
 
 Needs = Mapping[Family, Resources]
 """Resources that a task needs on each family that can host it."""

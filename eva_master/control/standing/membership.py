@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from eva_master.model.ids import InstanceId, JobId
 from eva_master.model.planning.standing import Line, LinePlace, Pool, full_name
 from eva_master.model.records import Instance
-from eva_master.model.states import LIVE
+from eva_wire.values.ids import InstanceId, JobId
+from eva_wire.values.states import LIVE
 
 Places = Mapping[JobId, tuple[LinePlace, ...]]
 """Where each job stands in lines."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 
-from eva_master.model.ids import Family
 from eva_master.model.job import TaskSpec
 from eva_master.model.resources import Resources
+from eva_wire.values.ids import Family
 
 Shape = tuple[tuple[Family, Resources], ...]
 """Resources that a task needs on each family that can host it. Tasks of one shape fit the same

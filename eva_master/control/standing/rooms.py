@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from eva_master.control.standing.queue import Shape
-from eva_master.model.ids import Family, InstanceId
 from eva_master.model.resources import Resources
+from eva_wire.values.ids import Family, InstanceId
 
 
 @dataclass(frozen=True, slots=True)

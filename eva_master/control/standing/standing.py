@@ -14,10 +14,10 @@ from eva_master.control.standing.claim import ClaimKey, LineClaim
 from eva_master.control.standing.claims import Claims
 from eva_master.control.standing.queue import Queue, Shape
 from eva_master.control.standing.rooms import MemberGroups, MemberRoom
-from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.planning.standing import Line, Newcomers, Pool
 from eva_master.model.records import Job, TaskRun
-from eva_master.model.states import RunState
+from eva_wire.values.ids import InstanceId, JobId, Millis, RunId
+from eva_wire.values.states import RunState
 
 
 @dataclass(frozen=True, slots=True)

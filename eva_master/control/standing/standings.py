@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from eva_master.control.standing.standing import Standing
-from eva_master.model.ids import InstanceId, JobId, Millis
 from eva_master.model.records import TaskRun
+from eva_wire.values.ids import InstanceId, JobId, Millis
 
 
 class Standings:

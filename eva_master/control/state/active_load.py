@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from eva_master.model.records import Job
-from eva_master.model.states import TERMINAL_JOB
+from eva_wire.values.states import TERMINAL_JOB
 
 
 class ActiveLoad:

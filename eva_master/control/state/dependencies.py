@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from eva_master.control.state.derived.priorities import Priorities
-from eva_master.model.ids import JobId
 from eva_master.model.planning.reasons import Handed
 from eva_master.model.records import Ended, Job, Outcome
-from eva_master.model.states import TERMINAL_JOB, JobState
+from eva_wire.values.ids import JobId
+from eva_wire.values.states import TERMINAL_JOB, JobState
 
 
 class Dependencies:

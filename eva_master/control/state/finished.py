@@ -6,12 +6,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import nsmallest
 
 from eva_master.learning.run_times.posterior import NONE_FINISHED, Finished
-from eva_master.model.accounting.bounds import MOST_PILOTS
-from eva_master.model.ids import JobId, RunId, Workload, run_id
 from eva_master.model.job import TaskSpec
 from eva_master.model.records import Job, TaskRun
 from eva_master.model.resources import NOTHING, Resources
-from eva_master.model.states import TERMINAL_RUN, RunState
+from eva_wire.values.bounds import MOST_PILOTS
+from eva_wire.values.ids import JobId, RunId, Workload, run_id
+from eva_wire.values.states import TERMINAL_RUN, RunState
 
 Kind = tuple[Workload, Resources]
 """Tasks of one job with one kind are expected to take equally long."""

@@ -11,10 +11,10 @@ from eva_master.control.state.derived.kinds import Kinds
 from eva_master.control.state.derived.task_counts import TaskCounts
 from eva_master.control.state.finished import Kind
 from eva_master.learning.run_times.posterior import Finished
-from eva_master.model.ids import JobId, RunId, run_id
 from eva_master.model.job import Stragglers, TaskSpec
 from eva_master.model.records import Job, TaskRun, untouched_state
-from eva_master.model.states import HOLDING, TERMINAL_RUN, RunState, of_task
+from eva_wire.values.ids import JobId, RunId, run_id
+from eva_wire.values.states import HOLDING, TERMINAL_RUN, RunState, of_task
 
 SHOWN_AT_ONCE = 1_000
 """Most waiting tasks of one array in a plan. The next plan is shown the next ones."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 
-from eva_master.model.ids import InstanceId, RunId
 from eva_master.model.records import TaskRun
-from eva_master.model.states import RunState
+from eva_wire.values.ids import InstanceId, RunId
+from eva_wire.values.states import RunState
 
 
 class Places:

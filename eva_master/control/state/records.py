@@ -23,13 +23,13 @@ from eva_master.model.accounting.totals import Totals
 from eva_master.model.arithmetic.loop_time import WallClock
 from eva_master.model.catalog import Catalog, Offering
 from eva_master.model.changes import InstanceAccount, JobAccount
-from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.job import JobSpec, TaskSpec
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.reasons import Handed
 from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.packing.valuation.job_valuation import Rates, Reservation
+from eva_wire.values.ids import InstanceId, JobId, RunId
 
 
 class CompanyRecords(Protocol):

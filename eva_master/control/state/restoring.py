@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from eva_master.control.state.derived.dags import Dags
 from eva_master.learning.knowledge import Knowledge
-from eva_master.model.errors import StorageError
-from eva_master.model.ids import job_order
 from eva_master.model.planning.plan import Json
 from eva_master.model.records import Instance, Job
+from eva_wire.values.errors import StorageError
+from eva_wire.values.ids import job_order
 
 
 def knowledge(document: Mapping[str, Json], dags: Dags) -> Knowledge:

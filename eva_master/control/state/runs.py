@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Protocol, TypeVar, overload
 
-from eva_master.model.ids import JobId, RunId, run_id
 from eva_master.model.job import TaskSpec
 from eva_master.model.records import Job, TaskRun, untouched
-from eva_master.model.states import RunState
+from eva_wire.values.ids import JobId, RunId, run_id
+from eva_wire.values.states import RunState
 
 _Default = TypeVar("_Default")
 _DIGITS = 9

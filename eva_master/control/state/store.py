@@ -40,15 +40,15 @@ from eva_master.model.arithmetic.loop_time import AS_LOOP
 from eva_master.model.catalog import Catalog, Offering
 from eva_master.model.changes import Changes, InstanceAccount, JobAccount, Round
 from eva_master.model.events import CloudTrouble
-from eva_master.model.ids import InstanceId, JobId, Millis, OfferingId, Price, RunId
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.reasons import Handed
 from eva_master.model.records import Instance, Job, Progress, TaskRun
 from eva_master.model.resources import Resources
-from eva_master.model.states import LIVE, TERMINAL_JOB, TERMINAL_RUN, InstanceState
 from eva_master.model.values import replace
 from eva_master.packing.valuation.job_valuation import JobValuation, Reservation
+from eva_wire.values.ids import InstanceId, JobId, Millis, OfferingId, Price, RunId
+from eva_wire.values.states import LIVE, TERMINAL_JOB, TERMINAL_RUN, InstanceState
 
 _Owned = tuple[str, str]
 

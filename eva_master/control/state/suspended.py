@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 
 from eva_master.control.state.job_tasks import JobTasks
-from eva_master.model.ids import JobId, RunId
 from eva_master.model.records import Job, TaskRun
-from eva_master.model.states import TERMINAL_JOB, TERMINAL_RUN, JobState
+from eva_wire.values.ids import JobId, RunId
+from eva_wire.values.states import TERMINAL_JOB, TERMINAL_RUN, JobState
 
 
 class Suspended:

@@ -10,14 +10,14 @@ from eva_master.control.state.parts.lending import Lending
 from eva_master.control.state.parts.partition_tally import PartitionTally
 from eva_master.control.state.parts.tenant_tally import TenantTally
 from eva_master.model.accounting import pool_costs
-from eva_master.model.accounting.bounds import DEFAULT_TENANT
 from eva_master.model.accounting.pool_costs import FREE, PoolCost, Stood
 from eva_master.model.accounting.totals import CostTotals, Totals
 from eva_master.model.changes import Deferred, InstanceAccount, JobAccount
-from eva_master.model.ids import Exact
 from eva_master.model.planning.plan import Json
 from eva_master.model.records import Instance, Job, TaskRun, untouched_state
-from eva_master.model.states import COPY_STATES, JOB_STATES, JobState, RunState
+from eva_wire.values.bounds import DEFAULT_TENANT
+from eva_wire.values.ids import Exact
+from eva_wire.values.states import COPY_STATES, JOB_STATES, JobState, RunState
 
 
 class Tally:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from eva_master.model.changes import Deferred, Round
-from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.planning.plan import Json
+from eva_wire.values.ids import InstanceId, JobId, RunId
 
 
 @dataclass(slots=True)

@@ -18,12 +18,12 @@ from eva_master.learning.runtimes import OwnerTimes, Traits
 from eva_master.learning.voices.names import Voice, plain, split, voice_of
 from eva_master.learning.voices.resolution import Resolved
 from eva_master.model.catalog import Catalog, InstanceType, Offering
-from eva_master.model.ids import InstanceId, JobId, Millis, RunId, Workload
 from eva_master.model.job import JobSpec, TaskSpec
 from eva_master.model.planning.estimate import Estimate, near
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import InstanceView, RemainingWork, RunView
 from eva_master.model.records import Instance, TaskRun
+from eva_wire.values.ids import InstanceId, JobId, Millis, RunId, Workload
 
 K = TypeVar("K", bound=str)
 V = TypeVar("V")

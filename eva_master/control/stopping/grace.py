@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from eva_master.control.context import Context
 from eva_master.control.settings import Settings
 from eva_master.control.supply import spot
-from eva_master.model.arithmetic.durations import span
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.suspension import Suspender
 from eva_master.model.records import Job, StopReason, TaskRun
-from eva_master.model.states import RunState
+from eva_wire.values.durations import span
+from eva_wire.values.states import RunState
 
 
 def promised_ms(spec: JobSpec, settings: Settings) -> int:

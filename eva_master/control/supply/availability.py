@@ -11,9 +11,9 @@ from eva_master.control.lines.memory import LineMemory
 from eva_master.control.supply.boot_gate import BootGate
 from eva_master.control.supply.memory import SupplyMemory
 from eva_master.learning.boots import Boots, lost_scope, scopes
-from eva_master.model.ids import InstanceId, JobId, Millis, OfferingId
 from eva_master.model.records import Instance
-from eva_master.model.states import InstanceState
+from eva_wire.values.ids import InstanceId, JobId, Millis, OfferingId
+from eva_wire.values.states import InstanceState
 
 PROVEN_MS = 60_000
 """An instance that ends this soon after a task began to run there may have ended for that."""

@@ -12,13 +12,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from eva_master.learning.boots import Boots, Scope, lost_scope
-from eva_master.model.arithmetic.durations import clock
 from eva_master.model.arithmetic.loop_time import AS_LOOP, WallClock
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import JobId, Millis, RunId
 from eva_master.model.planning.plan import Plan, pooled
 from eva_master.packing.plan_effect import PlanEffect, Unit
 from eva_master.packing.precedence import precedence
+from eva_wire.values.durations import clock
+from eva_wire.values.ids import JobId, Millis, RunId
 
 
 @dataclass(frozen=True, slots=True)

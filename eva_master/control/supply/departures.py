@@ -5,7 +5,7 @@ from __future__ import annotations
 from eva_master.control.context import Context
 from eva_master.control.measure import memory
 from eva_master.model.records import Instance
-from eva_master.model.states import InstanceState
+from eva_wire.values.states import InstanceState
 
 
 def remove(context: Context, instance: Instance) -> None:

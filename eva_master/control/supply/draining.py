@@ -5,12 +5,12 @@ from __future__ import annotations
 from eva_master.control.context import Context
 from eva_master.control.measure import ledger
 from eva_master.model.actions import Reply
-from eva_master.model.errors import NotFound
 from eva_master.model.events import DrainRequested
-from eva_master.model.ids import InstanceId
 from eva_master.model.records import Drain, Instance
-from eva_master.model.states import LIVE, InstanceState
 from eva_master.model.values import replace
+from eva_wire.values.errors import NotFound
+from eva_wire.values.ids import InstanceId
+from eva_wire.values.states import LIVE, InstanceState
 
 
 def ordered(context: Context, event: DrainRequested) -> None:

@@ -13,14 +13,14 @@ from eva_master.control.measure import ledger
 from eva_master.control.supply import departures, draining
 from eva_master.control.supply.memory import SupplyMemory
 from eva_master.model.actions import Reply
-from eva_master.model.errors import EvaError, InvalidRequest, NotFound
 from eva_master.model.events import NodeRequested, WorkerRegistered
 from eva_master.model.fleet.nodes import NodeVerb, taken_for_empty_ms
-from eva_master.model.ids import Millis
 from eva_master.model.records import Drain, Instance
 from eva_master.model.resources import Resources
-from eva_master.model.states import InstanceState
 from eva_master.model.values import replace
+from eva_wire.values.errors import EvaError, InvalidRequest, NotFound
+from eva_wire.values.ids import Millis
+from eva_wire.values.states import InstanceState
 
 
 def registered(context: Context, event: WorkerRegistered) -> bool:

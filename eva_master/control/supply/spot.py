@@ -14,10 +14,10 @@ from eva_master.control.turn.rounds import RoundMemory
 from eva_master.learning.market.spot_market import pool_of
 from eva_master.model.catalog import Catalog, Offering, Purchase
 from eva_master.model.events import InstanceInterrupted
-from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Millis, OfferingId, Price
 from eva_master.model.records import Instance
-from eva_master.model.states import LIVE, InstanceState
 from eva_master.packing.valuation import delays
+from eva_wire.values.ids import MILLION, MILLIS_PER_HOUR, Millis, OfferingId, Price
+from eva_wire.values.states import LIVE, InstanceState
 
 _UPLOAD_MS = 15_000
 """Time between the end of an instance's tasks and its own, in which their last files are stored."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eva_master.control.turn.turn import Feature
-from eva_master.model.ids import JobId, Millis
+from eva_wire.values.ids import JobId, Millis
 
 
 class RoundMemory(Feature):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TypeVar
 
-from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.records import TaskRun
+from eva_wire.values.ids import InstanceId, JobId, RunId
 
 _Name = TypeVar("_Name", JobId, RunId, InstanceId)
 

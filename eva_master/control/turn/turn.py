@@ -16,8 +16,8 @@ from eva_master.control.outbox import Outbox
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
 from eva_master.control.turn.touched import Touched
-from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.records import Instance, Job, TaskRun
+from eva_wire.values.ids import InstanceId, JobId, Millis, RunId
 
 _F = TypeVar("_F", bound="Feature")
 _P = ParamSpec("_P")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from eva_master.model.ids import MILLION, MILLIS_PER_HOUR
 from eva_master.model.planning.plan import Json
+from eva_wire.values.ids import MILLION, MILLIS_PER_HOUR
 
 
 @dataclass(frozen=True, slots=True)

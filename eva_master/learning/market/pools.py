@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from eva_master.learning.market.survival import AGES_MS, UNSEEN, Survival
-from eva_master.model.ids import MILLIS_PER_HOUR, Millis
 from eva_master.model.planning.plan import Json
+from eva_wire.values.ids import MILLIS_PER_HOUR, Millis
 
 FIRST_PAUSE_MS = 60_000
 LONGEST_PAUSE_MS = 600_000

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from eva_master.learning.market.interruptions import Interruptions
 from eva_master.learning.market.pools import Pool, SpotPools
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import MILLION, Millis
+from eva_wire.values.ids import MILLION, Millis
 
 
 @dataclass(frozen=True, slots=True)

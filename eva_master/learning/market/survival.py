@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from eva_master.model.ids import MILLIS_PER_HOUR
 from eva_master.model.planning.plan import Json
+from eva_wire.values.ids import MILLIS_PER_HOUR
 
 AGES_MS = tuple(round(hours * MILLIS_PER_HOUR) for hours in (0.25, 0.5, 1, 2, 4, 8, 16))
 """Where one class of ages ends and the next begins."""

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from math import isqrt
 
 from eva_master.model.arithmetic.fixed_point import log_ppm
-from eva_master.model.ids import MILLION, JobId, job_order
 from eva_master.model.planning.estimate import LONGEST_MS, Estimates, mean_ms, median_ms
 from eva_master.model.planning.plan import Json
+from eva_wire.values.ids import MILLION, JobId, job_order
 
 STAGES_KEPT = 16
 """Stages of one label; those that come after them in a DAG are estimated by themselves."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from eva_master.model.arithmetic.fixed_point import log_ppm
-from eva_master.model.ids import MILLION
 from eva_master.model.planning.estimate import LONGEST_MS, Estimate, Source, mean_ms
+from eva_wire.values.ids import MILLION
 
 _AVERAGED_FROM = 3
 """From so many finished tasks on their plain mean counts."""

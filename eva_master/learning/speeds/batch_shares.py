@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from eva_master.model.ids import MILLION
+from eva_wire.values.ids import MILLION
 
 
 def batch_shares(rates: Sequence[int]) -> tuple[int, ...]:

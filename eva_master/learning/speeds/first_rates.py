@@ -14,10 +14,10 @@ from math import isqrt
 from statistics import fmean
 from typing import TypeVar
 
-from eva_master.model.accounting.bounds import LARGEST_BATCH
 from eva_master.model.catalog import FASTEST_PCIE, SLOWEST_PCIE, Gpu
-from eva_master.model.ids import MILLION
 from eva_master.model.job import DatasetSize, ModelSize, Training
+from eva_wire.values.bounds import LARGEST_BATCH
+from eva_wire.values.ids import MILLION
 
 _WEIGHTS = {
     ModelSize.SMALL: 1,

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from eva_master.learning.bounds import bounded
 from eva_master.learning.estimate import MeasuredEstimate, taken
 from eva_master.model.arithmetic.fixed_point import log_ppm
-from eva_master.model.ids import MILLION, Family, Millis, Workload
 from eva_master.model.planning.elastic import Scaling
 from eva_master.model.planning.plan import Json
+from eva_wire.values.ids import MILLION, Family, Millis, Workload
 
 Key = tuple[Workload, Family, int, bool]
 """Workload, family, number of members, and whether they are on several instances."""

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eva_master.model.arithmetic.fixed_point import exp_of_ppm, log_ppm
-from eva_master.model.ids import Family, Workload
+from eva_wire.values.ids import Family, Workload
 
 Sheets = Mapping[Family, int]
 """Expected speed of a family's GPUs: by data sheets, their memory bandwidth in GB/s. Families

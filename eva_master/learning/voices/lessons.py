@@ -15,9 +15,9 @@ from eva_master.learning.estimate import MeasuredEstimate, taken
 from eva_master.learning.speeds.scaling import ScalingTable
 from eva_master.learning.standalone import StandaloneTable
 from eva_master.learning.voices.names import split
-from eva_master.model.ids import Millis, Workload
 from eva_master.model.planning.plan import Json
 from eva_master.model.planning.snapshot import ThroughputTable
+from eva_wire.values.ids import Millis, Workload
 
 _NOISE_PPM = 20_000
 """An estimate that differs by less from what the policies know is not news; else every window

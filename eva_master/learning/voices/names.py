@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from eva_master.model.accounting.bounds import DEFAULT_TENANT
-from eva_master.model.ids import VOICE_MARK, Workload
+from eva_wire.values.bounds import DEFAULT_TENANT
+from eva_wire.values.ids import VOICE_MARK, Workload
 
 Voice = str
 """Name of an owner, or of a tenant behind a sign with which no owner's name begins."""

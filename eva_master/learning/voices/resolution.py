@@ -19,8 +19,8 @@ from eva_master.learning.colocation import throughput_beside
 from eva_master.learning.delays import Delay, two_digits
 from eva_master.learning.voices.lessons import Lessons
 from eva_master.learning.voices.names import OTHERS, Voice, marked, plain, split
-from eva_master.model.ids import VOICE_MARK, Family, Workload
 from eva_master.model.planning.snapshot import StandaloneRates, ThroughputTable
+from eva_wire.values.ids import VOICE_MARK, Family, Workload
 
 VOICES_HEARD = 3
 """So many voices have to tell a figure before their median counts for others: one that lies is then

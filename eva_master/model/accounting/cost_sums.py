@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from eva_master.model.accounting.pool_costs import PoolCost
-from eva_master.model.ids import Exact
+from eva_wire.values.ids import Exact
 
 
 @dataclass(frozen=True, slots=True)

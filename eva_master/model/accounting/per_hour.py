@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import Millis
+from eva_wire.values.ids import Millis
 
 
 class Priced(Protocol):

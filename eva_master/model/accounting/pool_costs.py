@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from eva_master.model.ids import Exact
+from eva_wire.values.ids import Exact
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from eva_master.model.accounting.bounds import DEFAULT_TENANT
-from eva_master.model.users import is_owner
+from eva_wire.values.bounds import DEFAULT_TENANT
+from eva_wire.values.users import is_owner
 
 _TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _ANY = "*"

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from eva_master.model.accounting.ended_jobs import EndedJob
 from eva_master.model.accounting.pool_costs import PoolCost
-from eva_master.model.ids import Exact, Millis
-from eva_master.model.states import JobState, RunState
+from eva_wire.values.ids import Exact, Millis
+from eva_wire.values.states import JobState, RunState
 
 
 @dataclass(frozen=True, slots=True)

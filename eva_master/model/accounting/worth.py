@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from eva_master.model.arithmetic.fixed_point import exp_of_ppm, log_ppm
-from eva_master.model.ids import MILLION, MILLIS_PER_HOUR
+from eva_wire.values.ids import MILLION, MILLIS_PER_HOUR
 
 _LN_TWO_PPM = log_ppm(2)
 MOST_WORTH = 1_000_000_000 * MILLION

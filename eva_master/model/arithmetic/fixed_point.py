@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cache, lru_cache
 from math import isqrt
 
-from eva_master.model.ids import MILLION
+from eva_wire.values.ids import MILLION
 
 _BITS = 60
 _ONE = 1 << _BITS

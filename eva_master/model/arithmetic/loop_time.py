@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from eva_master.model.ids import Millis
+from eva_wire.values.ids import Millis
 
 _JITTER_MS = 500
 """A wall clock that is off by less was not set: it is slewed, or was read a moment later."""

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from eva_master.model.accounting.bounds import MOST_FORKS, JobKind
 from eva_master.model.forks.merging import MergeRule
 from eva_master.model.job import JobSpec
+from eva_wire.values.bounds import MOST_FORKS, JobKind
 
 
 @dataclass(frozen=True, slots=True)

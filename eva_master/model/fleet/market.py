@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from eva_master.model.catalog import Catalog, Offering, Purchase, spot_family, spot_price
-from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, OfferingId, Price
+from eva_wire.values.ids import MILLION, MILLIS_PER_HOUR, OfferingId, Price
 
 ANY_TYPE = "*"
 """In place of a type: all types that have no pool of their own in that zone."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from eva_master.model.catalog import Catalog, Offering
-from eva_master.model.ids import InstanceId
 from eva_master.model.values import replace
+from eva_wire.values.ids import InstanceId
 
 NODE_ZONE = "nodes"
 """The zone of the offerings that owned nodes stand for."""

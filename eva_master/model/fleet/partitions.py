@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.accounting.tenants import OwnerPatterns
 from eva_master.model.catalog import Catalog, Offering, Purchase, base_family, is_spot
 from eva_master.model.fleet.forking import Forking
 from eva_master.model.fleet.job_keys import KeysRead
-from eva_master.model.ids import InstanceId, Millis, OfferingId
 from eva_master.model.job import JobSpec, Latency, different
 from eva_master.model.resources import Resources
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import InstanceId, Millis, OfferingId
 
 UNDIVIDED = "default"
 """Name shown to users for the one partition of a cluster that is not divided."""

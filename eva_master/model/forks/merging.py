@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from eva_master.model.ids import Millis
+from eva_wire.values.ids import Millis
 
 _GIVE_MS = 300_000
 """How long a fork may take to give its part once it is asked, beside the time between merges."""

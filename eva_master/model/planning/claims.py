@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from eva_master.model.ids import InstanceId, JobId, Millis, OfferingId, RunId
 from eva_master.model.planning.suspension import Preemption
+from eva_wire.values.ids import InstanceId, JobId, Millis, OfferingId, RunId
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from dataclasses import dataclass
 
 from eva_master.model.arithmetic.fixed_point import exp_of_ppm, log_ppm
-from eva_master.model.ids import MILLION
+from eva_wire.values.ids import MILLION
 
 _LOG_MILLION = log_ppm(MILLION)
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from math import isqrt
 
 from eva_master.model.arithmetic.fixed_point import exceeds_ppm, exp_of_ppm, log_ppm
-from eva_master.model.ids import MILLION
+from eva_wire.values.ids import MILLION
 
 LONGEST_MS = 3_660 * 86_400_000
 """Ten years, the upper limit of all run-time estimates."""

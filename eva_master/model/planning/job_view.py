@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.accounting.worth import Worth
-from eva_master.model.ids import JobId, Millis, RunId
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.elastic import Elastic
 from eva_master.model.planning.estimate import Estimate
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import JobId, Millis, RunId
 
 
 @dataclass(frozen=True, slots=True)

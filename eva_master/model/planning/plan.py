@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.planning.reasons import Reasons
 from eva_master.model.planning.standing import Line, Pool
 from eva_master.model.planning.tenancy import LoanTerms, Transfer
+from eva_wire.values.ids import InstanceId, JobId, Millis, RunId
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 

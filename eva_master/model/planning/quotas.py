@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from eva_master.model.catalog import Catalog, base_family
-from eva_master.model.ids import Family
 from eva_master.model.planning.tenancy import ANY_FAMILY, Quota
+from eva_wire.values.ids import Family
 
 Fleet = Mapping[Family, int | None]
 """GPUs by family; `None` for any number. Families are those of types, however they are paid for."""

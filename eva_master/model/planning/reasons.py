@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from eva_master.model.ids import MILLIS_PER_HOUR, InstanceId, JobId, RunId
+from eva_wire.values.ids import MILLIS_PER_HOUR, InstanceId, JobId, RunId
 
 Where = InstanceId | int
 """Id of a live instance, or key of a new one in the plan."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from eva_master.model.ids import JobId, RunId, run_id
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import RunView, Snapshot
+from eva_wire.values.ids import JobId, RunId, run_id
 
 
 def with_sizes(snapshot: Snapshot, sizes: Mapping[JobId, int]) -> Snapshot:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from eva_master.model.catalog import Catalog, Offering
-from eva_master.model.ids import MILLION, Family, InstanceId, JobId, Millis, RunId, Workload
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.claims import Claim
 from eva_master.model.planning.estimate import Estimate
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.tenancy import TenantView
 from eva_master.model.resources import NOTHING, Resources
+from eva_wire.values.ids import MILLION, Family, InstanceId, JobId, Millis, RunId, Workload
 
 PREVIEW = JobId("preview")
 """The job that nobody has submitted, in a snapshot that is made to see what would happen to it."""

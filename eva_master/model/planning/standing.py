@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from eva_master.model.fleet.partitions import ShortJobs
-from eva_master.model.ids import MILLION, InstanceId, JobId
 from eva_master.model.job import Latency
+from eva_wire.values.ids import MILLION, InstanceId, JobId
 
 
 def full_name(partition: str, pool: str) -> str:

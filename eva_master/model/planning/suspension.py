@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from eva_master.model.ids import JobId, Millis
+from eva_wire.values.ids import JobId, Millis
 
 
 class Suspender(StrEnum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from eva_master.model.accounting.ended_jobs import EndedJob
-from eva_master.model.ids import Exact, Family, JobId
+from eva_wire.values.ids import Exact, Family, JobId
 
 ANY_FAMILY = Family("*")
 """In a quota: GPUs of whatever family."""

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from eva_master.model.catalog import Offering, base_family
-from eva_master.model.ids import MILLION, Family
 from eva_master.model.job import TaskSpec
 from eva_master.model.resources import NOTHING, Resources
+from eva_wire.values.ids import MILLION, Family
 
 Worth = Callable[[int, Offering], int]
 """The price that may be paid for a task, by its index, on an offering: millionths of micro-dollars

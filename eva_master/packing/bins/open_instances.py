@@ -9,9 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Offering, Purchase
-from eva_master.model.ids import InstanceId, OfferingId, RunId
 from eva_master.model.planning.plan import Assign, NewInstance
 from eva_master.model.planning.reasons import Where
 from eva_master.model.planning.snapshot import Snapshot
@@ -20,6 +18,8 @@ from eva_master.packing.room import may_buy_one
 from eva_master.packing.valuation.reservation_price import cheapest_first, reservation
 from eva_master.packing.valuation.task_classes import PricedShape, SnapshotShapes
 from eva_master.packing.valuation.vectors import vector
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import InstanceId, OfferingId, RunId
 
 Mask = npt.NDArray[np.bool_]
 

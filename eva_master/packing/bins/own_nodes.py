@@ -6,15 +6,15 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Purchase
-from eva_master.model.ids import InstanceId, JobId
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.planning.standing import Pool
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.model.values import sameness
 from eva_master.packing.bins.open_instances import OpenInstances
 from eva_master.packing.bins.placement_groups import PlacementGroup
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import InstanceId, JobId
 
 NODES = "nodes"
 """The pool's name."""

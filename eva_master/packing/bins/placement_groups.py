@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Hold
 from eva_master.model.planning.snapshot import RunView, Snapshot
@@ -13,6 +12,7 @@ from eva_master.packing.between_places import between_places
 from eva_master.packing.bins.open_instances import OpenInstances
 from eva_master.packing.configuration.unplaced_reason import why_unplaced
 from eva_master.packing.precedence import precedence
+from eva_wire.values.bounds import JobKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from eva_master.model.ids import MILLION, InstanceId, RunId, micro_usd
 from eva_master.model.planning.plan import Plan, PlanEntry
 from eva_master.model.planning.reasons import Exchange, Hosting, Move, Occupant, Reasons, Where
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.bins.open_instances import OpenInstances
 from eva_master.packing.bins.placement_groups import UnplacedGroup, holds
 from eva_master.packing.valuation.migration_cost import expected_migration_cost, launch_cost
+from eva_wire.values.ids import MILLION, InstanceId, RunId, micro_usd
 
 OccupantsOf = Callable[[OpenInstances, int], tuple[Occupant, ...]]
 """Function that gives the worth of each task run on a row, by id."""

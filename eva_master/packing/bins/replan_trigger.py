@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from eva_master.model.ids import InstanceId
 from eva_master.model.planning.plan import Json, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
+from eva_wire.values.ids import InstanceId
 
 _VERSION = 1
 

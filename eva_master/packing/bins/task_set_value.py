@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from eva_master.model.ids import MILLION, RunId
 from eva_master.model.planning.reasons import Occupant
 from eva_master.packing.bins.open_instances import OpenInstances
 from eva_master.packing.interference.throughput import ExactThroughput, multiset
+from eva_wire.values.ids import MILLION, RunId
 
 
 class Tnrp:

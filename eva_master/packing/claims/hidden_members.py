@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 
-from eva_master.model.ids import InstanceId
 from eva_master.model.planning.snapshot import InstanceView, Snapshot
 from eva_master.model.planning.standing import Pool
+from eva_wire.values.ids import InstanceId
 
 
 def hidden_members(whole: Snapshot, seen: Snapshot) -> tuple[InstanceView, ...]:

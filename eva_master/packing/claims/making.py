@@ -13,9 +13,7 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from eva_master.model.arithmetic.durations import span
 from eva_master.model.fleet.partitions import ShortJobs
-from eva_master.model.ids import JobId, Millis, OfferingId
 from eva_master.model.planning.claims import Claim
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import Snapshot
@@ -24,6 +22,8 @@ from eva_master.packing.claims.rooms import NEVER_MS, ClaimUnit, demands, endles
 from eva_master.packing.claims.walk import Walk
 from eva_master.packing.precedence import precedence
 from eva_master.packing.valuation.reservation_price import Demand
+from eva_wire.values.durations import span
+from eva_wire.values.ids import JobId, Millis, OfferingId
 
 _MOST_DEMANDS = 32
 """For so many different demands room is kept in one round, the most urgent first; a demand that

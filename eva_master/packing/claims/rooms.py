@@ -6,9 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import InstanceId, Millis, OfferingId, RunId
 from eva_master.model.planning.claims import Claim
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
@@ -21,6 +19,8 @@ from eva_master.packing.room import more_of, need_on, room_beside, room_left, wi
 from eva_master.packing.valuation.job_valuation import JobValuation
 from eva_master.packing.valuation.migration_cost import stop_cost
 from eva_master.packing.valuation.reservation_price import Demand, hosts
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import InstanceId, Millis, OfferingId, RunId
 
 NEVER_MS = 10**15
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from eva_master.model.ids import JobId, RunId, job_of
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Hold, Plan, Suspend
 from eva_master.model.planning.sizes import with_sizes
@@ -20,6 +19,7 @@ from eva_master.packing.claims.rooms import without
 from eva_master.packing.claims.walk import Step, Walk, Way
 from eva_master.packing.configuration.unplaced_reason import why_unplaced
 from eva_master.packing.preempting import FutureLoad, assigned
+from eva_wire.values.ids import JobId, RunId, job_of
 
 Refused = frozenset[tuple[int, Way]]
 _SHOWN = 3

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from eva_master.model.ids import InstanceId, JobId, OfferingId, RunId
 from eva_master.model.planning.claims import Claim
 from eva_master.model.planning.sizes import resizable, with_sizes
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.packing.claims.rooms import ClaimUnit, FreeRoom, without
 from eva_master.packing.precedence import precedence
 from eva_master.packing.preempting import Victim
+from eva_wire.values.ids import InstanceId, JobId, OfferingId, RunId
 
 _MOST_STEPS = 5_000
 """How far the search goes for task runs to suspend, in one round."""

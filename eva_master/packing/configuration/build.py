@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from functools import partial
 
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import MILLION, InstanceId, OfferingId, RunId
 from eva_master.model.planning.plan import NewInstance
 from eva_master.model.planning.snapshot import RunView
 from eva_master.packing.between_places import between_places
@@ -22,6 +20,8 @@ from eva_master.packing.interference.throughput import Ints
 from eva_master.packing.precedence import precedence
 from eva_master.packing.problem import Problem, TaskSet
 from eva_master.packing.room import more_of
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import MILLION, InstanceId, OfferingId, RunId
 
 Host = InstanceId | int
 """A live instance, or a new one by its key."""

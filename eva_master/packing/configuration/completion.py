@@ -12,12 +12,12 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import InstanceId, OfferingId, RunId
 from eva_master.model.planning.plan import NewInstance
 from eva_master.model.planning.snapshot import InstanceView, Snapshot
 from eva_master.packing.configuration.build import Configuration, Host, configure, waiting
 from eva_master.packing.problem import Problem, TaskSet
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import InstanceId, OfferingId, RunId
 
 
 def completed(problem: Problem, configuration: Configuration) -> Configuration:

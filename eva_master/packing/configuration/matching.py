@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
 
-from eva_master.model.ids import InstanceId, OfferingId
 from eva_master.packing.greedy.algorithm1 import PackedSet
 from eva_master.packing.interference.throughput import Ints
 from eva_master.packing.problem import TaskSet
+from eva_wire.values.ids import InstanceId, OfferingId
 
 _CELLS_PER_ASSIGNMENT = 1_000_000
 """Cells of an assignment problem; beyond that, sets that are there already are taken out."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import MILLIS_PER_HOUR, InstanceId, JobId, RunId
 from eva_master.model.planning.snapshot import RunView
 from eva_master.packing.problem import Problem
 from eva_master.packing.valuation.migration_cost import expected_migration_cost, share
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import MILLIS_PER_HOUR, InstanceId, JobId, RunId
 
 
 def move_costs(problem: Problem, runs: Iterable[RunView]) -> dict[RunId, int]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from eva_master.model.catalog import Catalog
-from eva_master.model.ids import Millis, OfferingId
 from eva_master.packing.valuation.reservation_price import Demand, hosts
+from eva_wire.values.ids import Millis, OfferingId
 
 _REASONS_TOLD = 2
 """So many different reasons of the cloud's are passed on."""

@@ -13,11 +13,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import JobId, Millis, OfferingId
 from eva_master.model.planning.job_view import Due, JobView
 from eva_master.model.planning.snapshot import UNLIMITED, RunView, Snapshot
 from eva_master.model.resources import Resources
 from eva_master.packing.valuation.reservation_price import Demand, hosts
+from eva_wire.values.ids import JobId, Millis, OfferingId
 
 PASSED_MS = 6 * 3_600_000
 """A job that has waited for so long is not passed any more by jobs with deadlines."""

@@ -8,8 +8,8 @@ from itertools import pairwise
 
 from eva_master.learning.market.pools import Pool, SpotPools
 from eva_master.learning.market.survival import AGES_MS
-from eva_master.model.ids import MILLION
 from eva_master.packing.deadlines.table import SpotForecast
+from eva_wire.values.ids import MILLION
 
 _AGES_MS = tuple((start + stop) // 2 for start, stop in pairwise((0, *AGES_MS, 2 * AGES_MS[-1])))
 """One for each class of age."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from eva_master.model.ids import Millis
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import RunView
+from eva_wire.values.ids import Millis
 
 
 def would_be_late(job: JobView, comers: Iterable[RunView], now: Millis) -> bool:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eva_master.learning.market.survival import AGES_MS
-from eva_master.model.ids import MILLION, MILLIS_PER_HOUR
+from eva_wire.values.ids import MILLION, MILLIS_PER_HOUR
 
 CLASSES = len(AGES_MS) + 1
 """Of ages."""

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection
 
 from eva_master.learning.market.pools import Pool
-from eva_master.model.ids import MILLION, JobId
+from eva_wire.values.ids import MILLION, JobId
 
 
 class ThinWork:

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Iterator
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import Family, InstanceId
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.resources import Resources
 from eva_master.packing.room import more_of, room_left
 from eva_master.packing.valuation.job_valuation import Rates, pace_of
+from eva_wire.values.ids import Family, InstanceId
 
 _MANY = 10**6
 """Members that need nothing of an instance, or of an offering that is sold without limit."""

@@ -8,9 +8,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Offering, Purchase
-from eva_master.model.ids import MILLION, Family, JobId, Millis, RunId
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Plan, PolicyMemory
 from eva_master.model.planning.sizes import with_sizes
@@ -25,6 +23,8 @@ from eva_master.packing.local_search.load_cache import LoadCache
 from eva_master.packing.problem import Problem
 from eva_master.packing.room import need_on, room_beside
 from eva_master.packing.valuation.job_valuation import JobValuation
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import MILLION, Family, JobId, Millis, RunId
 
 _ENDS_MS = 1_000
 """A gang is expected to run for at least this long."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from eva_master.model.ids import MILLION
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.elastic import Elastic
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.elastic.room import fitting, member_of
+from eva_wire.values.ids import MILLION
 
 _TRIED_ALL = 64
 """Up to so many numbers of members are compared one by one; of more, some of each magnitude."""

@@ -14,13 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import Family, InstanceId, JobId, RunId, Workload
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Fork, Retire
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.packing.plan_effect import PlanEffect
 from eva_master.packing.room import need_on
+from eva_wire.values.ids import Family, InstanceId, JobId, RunId, Workload
 
 _LEAVES = "its instance is given up"
 _ALONE = "fork 0 of its job has no place"

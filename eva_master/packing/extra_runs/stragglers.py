@@ -17,13 +17,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import InstanceId, JobId, own_run
 from eva_master.model.planning.estimate import Estimate, Source
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Duplicate, PlanEntry, Retire
 from eva_master.model.planning.snapshot import RunTime, RunView, Snapshot
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.packing.plan_effect import PlanEffect
+from eva_wire.values.ids import InstanceId, JobId, own_run
 
 _LEAVES = "its instance is given up"
 _SELDOM_PPM = 50_000

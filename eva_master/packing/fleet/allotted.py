@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from eva_master.model.ids import JobId, RunId
 from eva_master.model.planning.plan import Plan, Resize
 from eva_master.model.planning.sizes import resizable, with_sizes
 from eva_master.model.planning.snapshot import RunView, Snapshot
@@ -16,6 +15,7 @@ from eva_master.packing.fleet.contenders import Contender, Contenders
 from eva_master.packing.fleet.seating import Seats
 from eva_master.packing.fleet.turns import turn_plan, unplaced
 from eva_master.packing.toolkit import PlannerCache, open_instances
+from eva_wire.values.ids import JobId, RunId
 
 _TRIES = 4
 """So often gangs that find no room are tried with half as many members."""

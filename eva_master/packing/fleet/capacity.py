@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from eva_master.model.catalog import Offering, Purchase
-from eva_master.model.ids import Family, InstanceId
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.packing.room import more_of
 from eva_master.packing.valuation.reservation_price import Demand
+from eva_wire.values.ids import Family, InstanceId
 
 _FEW = 256
 """Of more tasks each kind is looked at by itself."""

@@ -7,9 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Catalog
-from eva_master.model.ids import MILLION, Family, InstanceId, RunId
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import RunView, Snapshot
@@ -21,6 +19,8 @@ from eva_master.packing.lp.least_time import Need
 from eva_master.packing.precedence import precedence
 from eva_master.packing.valuation.job_valuation import JobValuation, Paces
 from eva_master.packing.valuation.reservation_price import Demand
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import MILLION, Family, InstanceId, RunId
 
 NO_PACES = Paces(0, {})
 UNKNOWN_MS = 3_600_000.0

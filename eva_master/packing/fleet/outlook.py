@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from eva_master.model.ids import Family, RunId
 from eva_master.model.resources import Resources
 from eva_master.packing.fleet.contenders import Contender
 from eva_master.packing.fleet.seating import Seats
 from eva_master.packing.lp.least_time import largest_share
+from eva_wire.values.ids import Family, RunId
 
 _MINUTE_MS = 60_000
 _WITHIN_MIN = (1, 2, 5, 10, 20, 30, 60, 120, 180, 360, 720, 1440, 2880, 5760, 10_080)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eva_master.model.arithmetic.fixed_point import exp_of_ppm, log_ppm
-from eva_master.model.ids import MILLION
+from eva_wire.values.ids import MILLION
 
 
 def posted_price(full: int, used: int, capacity: int) -> int:

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from eva_master.model.ids import Family, RunId
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import Resources
 from eva_master.packing.bins.open_instances import OpenInstances
 from eva_master.packing.fleet.capacity import is_fixed
 from eva_master.packing.fleet.contenders import Contender
 from eva_master.packing.interference.throughput import Ints
+from eva_wire.values.ids import Family, RunId
 
 
 class Seats:

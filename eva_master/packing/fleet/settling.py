@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from eva_master.model.ids import Family
 from eva_master.packing.bins.open_instances import OpenInstances
 from eva_master.packing.fleet.contenders import Contender
 from eva_master.packing.fleet.seating import Seats
+from eva_wire.values.ids import Family
 
 
 def settle(

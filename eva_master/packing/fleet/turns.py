@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from eva_master.model.ids import Millis, RunId
 from eva_master.model.planning.plan import Again, Hold, Plan, PlanEntry, Suspend
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.values import replace
@@ -17,6 +16,7 @@ from eva_master.packing.bins.plan_builder import (
     without_interference,
 )
 from eva_master.packing.fleet.contenders import Contender
+from eva_wire.values.ids import Millis, RunId
 
 
 def turn_plan(

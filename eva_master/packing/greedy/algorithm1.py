@@ -9,11 +9,11 @@ from operator import le
 import numpy as np
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import MILLION, Family, OfferingId
 from eva_master.packing.greedy.instance_fill import InstanceFill
 from eva_master.packing.interference.throughput import Ints
 from eva_master.packing.problem import ClassValues, Problem, TaskSet
 from eva_master.packing.valuation.vectors import vector
+from eva_wire.values.ids import MILLION, Family, OfferingId
 
 Supply = Mapping[OfferingId, int | None]
 """How many instances of each offering may be used; `None` for no limit."""

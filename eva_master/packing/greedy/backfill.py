@@ -8,11 +8,11 @@ from operator import le, sub
 
 import numpy as np
 
-from eva_master.model.ids import InstanceId, OfferingId
 from eva_master.packing.greedy.instance_fill import InstanceFill
 from eva_master.packing.interference.throughput import Ints
 from eva_master.packing.problem import Problem, TaskSet
 from eva_master.packing.valuation.vectors import vector
+from eva_wire.values.ids import InstanceId, OfferingId
 
 
 def backfill(

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from eva_master.model.catalog import InstanceType
-from eva_master.model.ids import MILLION
 from eva_master.packing.interference.throughput import Ints
 from eva_master.packing.problem import ClassValues, Money, Problem, TaskSet
 from eva_master.packing.valuation.vectors import vector
+from eva_wire.values.ids import MILLION
 
 _COMPILED_FROM_CANDIDATES = 1_000
 """With fewer candidates numpy is as fast as compiled code, and does not have to be compiled."""

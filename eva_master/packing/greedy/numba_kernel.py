@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from numba import njit
 
-from eva_master.model.ids import MILLION
 from eva_master.packing.interference.throughput import Ints
+from eva_wire.values.ids import MILLION
 
 
 def _best(  # noqa: PLR0917 - numba wants arrays, not objects

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from eva_master.learning.colocation import Key, estimated, throughput_beside, times
-from eva_master.model.ids import MILLION, Workload
 from eva_master.packing.interference.observations import ObservationIndex
 from eva_master.packing.interference.throughput_rows import PairwiseThroughput, ThroughputRows
+from eva_wire.values.ids import MILLION, Workload
 
 WorkloadMultiset = tuple[tuple[int, int], ...]
 """The workloads of a task set: (number of the workload, how many tasks), sorted, none zero."""

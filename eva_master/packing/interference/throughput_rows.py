@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from eva_master.model.ids import MILLION
+from eva_wire.values.ids import MILLION
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 
-from eva_master.model.ids import MILLION, Millis, RunId
 from eva_master.packing.configuration.build import Configuration, Host
 from eva_master.packing.local_search.cost_model import CostWeights, MoveCosts, gang_loss
 from eva_master.packing.local_search.load_cache import Load, LoadCache
 from eva_master.packing.problem import Problem
+from eva_wire.values.ids import MILLION, Millis, RunId
 
 
 def evaluate(

@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import MILLION, Exact, Millis, RunId
 from eva_master.model.planning.snapshot import RunView
 from eva_master.packing.configuration.build import Host
 from eva_master.packing.problem import Problem
 from eva_master.packing.valuation.migration_cost import expected_migration_cost
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import MILLION, Exact, Millis, RunId
 
 _PLACES_LAST_MS = 1_000
 """A task run is expected to stay where it is put for at least this long."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Mapping
 
-from eva_master.model.ids import MILLION
+from eva_wire.values.ids import MILLION
 
 
 class GangProgress:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from operator import le
 from typing import NamedTuple
 
-from eva_master.model.ids import MILLION, Family, OfferingId, Workload
 from eva_master.model.planning.snapshot import ThroughputTable
 from eva_master.packing.interference.incremental import changes
 from eva_master.packing.interference.throughput import UNPROFILED
@@ -20,6 +19,7 @@ from eva_master.packing.round_work import WorkBudget, WorkKind
 from eva_master.packing.valuation.migration_cost import launch_cost
 from eva_master.packing.valuation.task_classes import UNKNOWN, TaskClass
 from eva_master.packing.valuation.vectors import vector
+from eva_wire.values.ids import MILLION, Family, OfferingId, Workload
 
 NEVER = 1 << 120
 """A cost above every other one, for instances that cannot be bought."""

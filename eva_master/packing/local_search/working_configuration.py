@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import MILLION, InstanceId, Millis, RunId
 from eva_master.model.planning.plan import NewInstance
 from eva_master.packing.configuration.build import Configuration, Host
 from eva_master.packing.local_search.cost_model import MoveCosts, gang_loss
@@ -16,6 +14,8 @@ from eva_master.packing.local_search.load_cache import NEVER, Load, LoadCache
 from eva_master.packing.problem import Problem
 from eva_master.packing.room import more_of
 from eva_master.packing.round_work import WorkKind
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import MILLION, InstanceId, Millis, RunId
 
 GangMembers = dict[tuple[int, int], int]
 """How many members of gangs are in one place, by the number of the gang and that of their class."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import MILLION, Family, OfferingId
 from eva_master.packing.greedy.algorithm1 import Supply
 from eva_master.packing.interference.throughput import Ints
 from eva_master.packing.lp.columns import Column, TaskSetKey, column
@@ -21,6 +20,7 @@ from eva_master.packing.lp.restricted_master import Relaxation, Relaxed
 from eva_master.packing.problem import Problem
 from eva_master.packing.round_work import WorkBudget
 from eva_master.packing.valuation.vectors import vector
+from eva_wire.values.ids import MILLION, Family, OfferingId
 
 _NUMERICAL_MARGIN = 1e-9
 _CENTER_WEIGHT = 0.5

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import MILLION
 from eva_master.packing.greedy.algorithm1 import PackedSet
 from eva_master.packing.problem import Problem
+from eva_wire.values.ids import MILLION
 
 TaskSetKey = tuple[tuple[int, int], ...]
 """Tasks on one instance: (class, how many), by class, none zero."""

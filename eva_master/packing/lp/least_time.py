@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eva_master.model.ids import Family
 from eva_master.model.resources import Resources
 from eva_master.packing.lp.pricing.knapsack import Floats
 from eva_master.packing.lp.solver import DUAL_SIMPLEX, INFINITY, add_columns, add_rows, solver
 from eva_master.packing.valuation.vectors import vector
+from eva_wire.values.ids import Family
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from eva_master.model.catalog import InstanceType, Offering
-from eva_master.model.ids import MILLION, Family, OfferingId, Price
 from eva_master.model.resources import NOTHING
 from eva_master.packing.greedy.algorithm1 import Supply, pack
 from eva_master.packing.interference.throughput import Ints
@@ -16,6 +15,7 @@ from eva_master.packing.lp.columns import Column
 from eva_master.packing.lp.restricted_master import Relaxation
 from eva_master.packing.problem import Problem
 from eva_master.packing.round_work import round_budgets
+from eva_wire.values.ids import MILLION, Family, OfferingId, Price
 
 _WAITING = Offering(InstanceType("waiting", Family("waiting"), NOTHING), Price(0))
 """Where the LP puts tasks for which there is no room."""

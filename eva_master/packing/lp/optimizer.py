@@ -8,7 +8,6 @@ from enum import StrEnum
 
 import numpy as np
 
-from eva_master.model.ids import OfferingId
 from eva_master.packing.greedy.algorithm1 import PackedSet, Supply, pack
 from eva_master.packing.interference.throughput import Ints
 from eva_master.packing.lp.column_generation import (
@@ -22,6 +21,7 @@ from eva_master.packing.lp.pricing.knapsack import Floats
 from eva_master.packing.lp.rounding import Packing, rounded
 from eva_master.packing.problem import Problem
 from eva_master.packing.round_work import WorkBudget
+from eva_wire.values.ids import OfferingId
 
 _LEAST_AMOUNT_USED = 1e-9
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import highspy
 import numpy as np
 
-from eva_master.model.ids import OfferingId
 from eva_master.packing.greedy.algorithm1 import PackedSet
 from eva_master.packing.interference.throughput import Ints
 from eva_master.packing.lp.columns import Column, TaskSetKey
@@ -21,6 +20,7 @@ from eva_master.packing.lp.solver import (
     add_rows,
     solver,
 )
+from eva_wire.values.ids import OfferingId
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from eva_master.model.catalog import Offering, tally
-from eva_master.model.ids import InstanceId
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Again, Assign, Duplicate, Loans, Plan, PlanEntry
 from eva_master.model.planning.reasons import Reasons
 from eva_master.model.planning.snapshot import InstanceView, Snapshot
 from eva_master.model.planning.standing import Line, Pool
 from eva_master.packing.room import with_lower_limits
+from eva_wire.values.ids import InstanceId
 
 _Members = tuple[InstanceId | int, ...]
 _NONE = Reasons()

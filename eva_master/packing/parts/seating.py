@@ -6,16 +6,16 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Offering
 from eva_master.model.fleet.partitions import ShortJobs
-from eva_master.model.ids import InstanceId, JobId, OfferingId, RunId
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
 from eva_master.model.planning.standing import full_name
 from eva_master.model.resources import Resources
 from eva_master.packing.room import more_of, need_on, room_beside, room_left
 from eva_master.packing.valuation.reservation_price import hosts
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import InstanceId, JobId, OfferingId, RunId
 
 Rank = tuple[int, int]
 """Order of those who wait: the more urgent first, then those which have waited for longer."""

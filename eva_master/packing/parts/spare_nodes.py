@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 
 from eva_master.model.catalog import InstanceType, Purchase
-from eva_master.model.ids import InstanceId
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.plan import Assign, Plan
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import Resources
 from eva_master.packing.valuation.reservation_price import Demand
+from eva_wire.values.ids import InstanceId
 
 
 def spare_nodes(front: Snapshot, plan: Plan, back: Snapshot) -> frozenset[InstanceId]:

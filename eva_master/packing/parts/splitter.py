@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
 
 from eva_master.model.fleet.partitions import ShortJobs
-from eva_master.model.ids import Family, InstanceId, JobId, RunId
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Json, Plan, PolicyMemory
@@ -29,6 +28,7 @@ from eva_master.packing.parts.partition import divide, merge, without_launched
 from eva_master.packing.parts.spare_nodes import spare_nodes, taken, without_members
 from eva_master.packing.room import room_beside
 from eva_master.ports import Planned, Policy
+from eva_wire.values.ids import Family, InstanceId, JobId, RunId
 
 _VERSION = 1
 _AMOUNTS_KEPT = 4_096

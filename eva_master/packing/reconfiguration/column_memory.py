@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from eva_master.model.ids import OfferingId
 from eva_master.model.planning.plan import Json
 from eva_master.packing.lp.optimizer import Seed
 from eva_master.packing.problem import Problem
 from eva_master.packing.valuation.task_classes import TaskClass
+from eva_wire.values.ids import OfferingId
 
 KEPT = 400
 """At most so many columns are carried on: some 20 bytes each."""

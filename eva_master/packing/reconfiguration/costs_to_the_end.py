@@ -10,15 +10,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import MILLION, Family, RunId
 from eva_master.model.planning.snapshot import RunView
 from eva_master.packing.configuration.build import Configuration, Host
 from eva_master.packing.local_search.cost_model import CostWeights
 from eva_master.packing.problem import Problem
 from eva_master.packing.valuation.migration_cost import expected_migration_cost
 from eva_master.packing.valuation.reservation_price import relative_speed
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import MILLION, Family, RunId
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence, Set
 
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import RunId
 from eva_master.model.planning.plan import NewInstance
 from eva_master.packing.configuration.build import Configuration, Host
 from eva_master.packing.local_search.cost_model import CostWeights
@@ -27,6 +25,8 @@ from eva_master.packing.reconfiguration.costs_to_the_end import (
     Stay,
     sold_as,
 )
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import RunId
 
 _Place = tuple[bool, Host]
 """An instance in one of two configurations: a new one is in that one alone, a live one in both."""

@@ -6,13 +6,13 @@ import hashlib
 from dataclasses import replace
 from functools import partial
 
-from eva_master.model.ids import MILLION
 from eva_master.packing.configuration.build import supply
 from eva_master.packing.lp.optimizer import Optimizer
 from eva_master.packing.problem import Problem
 from eva_master.packing.reconfiguration.column_memory import KEPT, Duals, NamedColumns
 from eva_master.packing.reconfiguration.memory import RoundMemory
 from eva_master.packing.reconfiguration.options import Option
+from eva_wire.values.ids import MILLION
 
 _UNIT = MILLION * MILLION
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from eva_master.model.ids import InstanceId, OfferingId
 from eva_master.model.planning.plan import Json
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.reconfiguration.column_memory import Duals, NamedColumns
+from eva_wire.values.ids import InstanceId, OfferingId
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, RunId, micro_usd
 from eva_master.model.planning.plan import Assign, Hold, Plan, PlanEntry
 from eva_master.model.planning.reasons import Alternative, Reasons, Weighing
 from eva_master.model.planning.snapshot import RunView
@@ -16,6 +15,7 @@ from eva_master.packing.reconfiguration.reconfiguration_cost import (
     net_value,
     reconfiguration_cost,
 )
+from eva_wire.values.ids import MILLION, MILLIS_PER_HOUR, RunId, micro_usd
 
 Figures = dict[str, int | float | str]
 

@@ -11,7 +11,6 @@ from scipy.sparse import coo_array  # type: ignore[import-untyped]
 from scipy.sparse.csgraph import connected_components  # type: ignore[import-untyped]
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import MILLION, Family, InstanceId, RunId, micro_usd
 from eva_master.model.planning.reasons import Exchange, Hosting, Move, Occupant
 from eva_master.model.planning.snapshot import RunView
 from eva_master.packing.configuration.build import Configuration, Host
@@ -20,6 +19,7 @@ from eva_master.packing.problem import Problem, TaskSet
 from eva_master.packing.reconfiguration.reconfiguration_cost import disturbed, idle_cost, moved
 from eva_master.packing.valuation.migration_cost import launch_cost
 from eva_master.packing.valuation.task_classes import TaskClass
+from eva_wire.values.ids import MILLION, Family, InstanceId, RunId, micro_usd
 
 _Worths = Mapping[int, tuple[int, int, int]]
 """Reservation price, throughput and TNRP of a task, by class."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import MILLION
 from eva_master.model.planning.snapshot import RunView
 from eva_master.packing.configuration.build import Configuration, Host
 from eva_master.packing.problem import Problem, TaskSet
 from eva_master.packing.valuation.migration_cost import launch_cost, migration_cost, share
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import MILLION
 
 
 def moved(problem: Problem, configuration: Configuration) -> list[RunView]:

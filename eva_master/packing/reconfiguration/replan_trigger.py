@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eva_master.model.catalog import Purchase
-from eva_master.model.ids import OfferingId
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.bins.replan_trigger import happened
 from eva_master.packing.configuration.build import Configuration
 from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.reconfiguration.memory import RoundMemory
 from eva_master.packing.reconfiguration.state_digest import state_digest
+from eva_wire.values.ids import OfferingId
 
 _MOST_ANSWERS = 3
 """So many answers are given while nothing changes but by them. One may make room for a better one,

@@ -6,10 +6,10 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-from eva_master.model.ids import RunId
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.configuration.build import Configuration
 from eva_master.packing.precedence import precedence
+from eva_wire.values.ids import RunId
 
 
 def state_digest(snapshot: Snapshot, known: str, configuration: Configuration | None = None) -> str:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import JobId, Millis, OfferingId
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import RunView
 from eva_master.model.planning.tenancy import Quota
 from eva_master.packing.quotas import Use
+from eva_wire.values.ids import JobId, Millis, OfferingId
 
 GATHERS_MS = 30 * 60_000
 """For so long a gang gathers what becomes free before others may have it for as long; then for

@@ -7,9 +7,7 @@ from collections.abc import Collection, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Purchase
-from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
 from eva_master.packing.deadlines.sparing import would_be_late
 from eva_master.packing.shared_limits.limit import Limit, LimitKind, LimitUnit
@@ -17,6 +15,8 @@ from eva_master.packing.shared_limits.queue import SharedQueue
 from eva_master.packing.shared_limits.seating import LimitSeating
 from eva_master.packing.valuation.job_valuation import JobValuation
 from eva_master.packing.valuation.migration_cost import stop_cost
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import InstanceId, JobId, RunId
 
 _MOST_UNITS = 16
 """For so many units others are suspended in one round, the most urgent first."""

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Set
 
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import Family, JobId, Millis, OfferingId, RunId, number_of
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.packing.precedence import Precedence, among_all
@@ -25,6 +23,8 @@ from eva_master.packing.shared_limits.limit import (
 )
 from eva_master.packing.shared_limits.seating import LimitSeat, LimitSeating, SharedRoom
 from eva_master.packing.valuation.reservation_price import hosts
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Family, JobId, Millis, OfferingId, RunId, number_of
 
 
 class SharedQueue:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from eva_master.model.catalog import Offering, Purchase, base_family
-from eva_master.model.ids import Family, InstanceId, OfferingId
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.resources import Resources
 from eva_master.packing.quotas import QuotaUse, gpu_needs
@@ -24,6 +23,7 @@ from eva_master.packing.shared_limits.limit import (
     gathers,
 )
 from eva_master.packing.valuation.reservation_price import Demand, hosts
+from eva_wire.values.ids import Family, InstanceId, OfferingId
 
 
 @dataclass(frozen=True, slots=True)

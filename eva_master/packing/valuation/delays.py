@@ -14,9 +14,9 @@ from eva_master.learning.knowledge import Knowledge
 from eva_master.learning.voices.names import plain, voice_of
 from eva_master.learning.voices.resolution import delay_of_others
 from eva_master.model.catalog import InstanceType
-from eva_master.model.ids import Workload
 from eva_master.model.job import JobSpec, TaskSpec
 from eva_master.model.planning.job_view import Delays
+from eva_wire.values.ids import Workload
 
 
 def booting(measured: Measured, machine: InstanceType, *, slowest: bool = False) -> InstanceType:

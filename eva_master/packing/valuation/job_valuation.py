@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from eva_master.learning.speeds.type_rates import TypeSpeeds, TypeSpeedsView
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Offering, Purchase
-from eva_master.model.ids import Family
 from eva_master.model.job import JobSpec, TaskSpec, different
 from eva_master.model.planning.snapshot import StandaloneRates
 from eva_master.packing.valuation.gang_pace import GangPart, Member, parts
@@ -29,6 +27,8 @@ from eva_master.packing.valuation.reservation_price import (
     sheets,
     worth,
 )
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Family
 
 __all__ = [
     "JobReservations",

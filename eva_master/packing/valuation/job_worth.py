@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eva_master.model.accounting.worth import MOST_WORTH, Worth
-from eva_master.model.ids import MILLIS_PER_HOUR
+from eva_wire.values.ids import MILLIS_PER_HOUR
 
 
 def worth_of(stated: Worth | None, price_per_hour: int, length_ms: int | None) -> Worth | None:

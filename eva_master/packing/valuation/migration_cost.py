@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import Exact
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import RunView
 from eva_master.packing.valuation.job_valuation import JobValuation
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Exact
 
 
 def share(price: int, own: int, everyone: int) -> int:

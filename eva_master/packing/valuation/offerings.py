@@ -6,9 +6,9 @@ from collections.abc import Mapping, Set
 
 from eva_master.learning.speeds.type_rates import TypeSpeedsView
 from eva_master.model.catalog import Catalog, Offering
-from eva_master.model.ids import Millis, OfferingId
 from eva_master.packing.valuation.reservation_price import cheapest_first, purchasable, sheets
 from eva_master.packing.valuation.task_classes import ShapePrices
+from eva_wire.values.ids import Millis, OfferingId
 
 _PRICES_KEPT = 4
 """Sets of offerings on sale whose prices are remembered."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Catalog, Offering, Purchase, base_family
-from eva_master.model.ids import JobId, RunId
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import RunView, StandaloneRates
 from eva_master.packing.valuation.job_valuation import JobValuation, Reservation
 from eva_master.packing.valuation.reservation_price import SAME_SPEED, hosts
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import JobId, RunId
 
 
 class OnDemandPrices:

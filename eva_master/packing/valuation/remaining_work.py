@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import isfinite
 
-from eva_master.model.ids import MILLION
 from eva_master.model.planning.estimate import LONGEST_MS
+from eva_wire.values.ids import MILLION
 
 _FASTEST_PPM = 10**15
 """A thousand million iterations per second, in millionths."""

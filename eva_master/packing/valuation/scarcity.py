@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import OfferingId, Price
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.values import replace
+from eva_wire.values.ids import OfferingId, Price
 
 Scarcity = Mapping[OfferingId, Price]
 """Surcharge on the price of an offering for its scarcity, in micro-dollars per hour."""

@@ -13,7 +13,6 @@ import numpy as np
 
 from eva_master.learning.speeds.type_rates import TypeSpeeds
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import MILLION, Family, RunId, Workload
 from eva_master.model.planning.snapshot import RunView
 from eva_master.packing.interference.throughput import Ints
 from eva_master.packing.valuation.reservation_price import (
@@ -27,6 +26,7 @@ from eva_master.packing.valuation.reservation_price import (
 )
 from eva_master.packing.valuation.task_shapes import TaskShape, TaskShapes
 from eva_master.packing.valuation.vectors import IMPOSSIBLE, needs_on, vector
+from eva_wire.values.ids import MILLION, Family, RunId, Workload
 
 UNKNOWN = Workload("")
 """The workload of all tasks of which nothing was observed."""

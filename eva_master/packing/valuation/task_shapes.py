@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from eva_master.learning.speeds.type_rates import Sheets
-from eva_master.model.ids import RunId, Workload
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.snapshot import RunView
 from eva_master.packing.valuation.gang_pace import GangPart
@@ -15,6 +14,7 @@ from eva_master.packing.valuation.reservation_price import (
     compared,
     rates,
 )
+from eva_wire.values.ids import RunId, Workload
 
 _TASKS_REMEMBERED = 65_536
 """Task runs, kinds of tasks and shapes of which something is remembered from round to round."""

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Catalog, Offering, Purchase
-from eva_master.model.ids import JobId, Millis, RunId
 from eva_master.model.planning.estimate import Estimate
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.values import replace
 from eva_master.packing.room import may_buy_one
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import JobId, Millis, RunId
 
 
 def with_current_estimates(snapshot: Snapshot) -> Snapshot:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from eva_master.model.ids import Family
 from eva_master.model.resources import Resources
 from eva_master.packing.interference.throughput import Ints
 from eva_master.packing.valuation.reservation_price import Demand
+from eva_wire.values.ids import Family
 
 IMPOSSIBLE = 1 << 40
 """Need of a task on a family that cannot host it: more than any instance has."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from eva_master.model.ids import JobId, Millis, RunId
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Json, PolicyMemory, Resize
 from eva_master.model.planning.sizes import resizable, with_sizes
@@ -27,6 +26,7 @@ from eva_master.packing.policy_wrapper import PolicyWrapper
 from eva_master.policies.eva.memory import load
 from eva_master.policies.eva.policy import Eva
 from eva_master.ports import Planned
+from eva_wire.values.ids import JobId, Millis, RunId
 
 _TRIED = 4
 """So many gangs are tried with other sizes in a round, first who was resized longest ago."""

@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from eva_master.model.ids import MILLION, Millis, OfferingId, RunId
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.reasons import Reasons
 from eva_master.model.planning.snapshot import RunView, Snapshot
@@ -43,6 +42,7 @@ from eva_master.packing.valuation.time_left import ending, with_current_estimate
 from eva_master.policies.eva.config import NAME, Config
 from eva_master.policies.eva.memory import Memory, load
 from eva_master.policies.eva.recent_moves import made, recalled
+from eva_wire.values.ids import MILLION, Millis, OfferingId, RunId
 
 _NS_PER_US = 1_000
 _LP_FIRST_FROM_WAITING = 8

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from eva_master.model.ids import Millis, RunId
 from eva_master.model.planning.plan import Json
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.configuration.build import Configuration
 from eva_master.packing.local_search.cost_model import CostWeights
 from eva_master.packing.problem import Problem
 from eva_master.packing.reconfiguration.reconfiguration_cost import moved
+from eva_wire.values.ids import Millis, RunId
 
 Moved = tuple[tuple[RunId, Millis], ...]
 """Task runs and when the plan was made that moved each last; sorted by task run."""

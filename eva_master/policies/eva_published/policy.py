@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from eva_master.learning.rates import EventRates, horizon_ms
 from eva_master.model.fleet.job_keys import reads_none
-from eva_master.model.ids import MILLION, InstanceId
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.reasons import Reasons
 from eva_master.model.planning.snapshot import RunView, Snapshot
@@ -33,6 +32,7 @@ from eva_master.packing.round_work import round_budgets
 from eva_master.policies.eva_published.config import PRESETS, Config
 from eva_master.policies.eva_published.memory import NAME, Memory, load
 from eva_master.ports import PolicyKind
+from eva_wire.values.ids import MILLION, InstanceId
 
 
 class Published:

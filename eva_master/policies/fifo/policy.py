@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from eva_master.model.fleet.job_keys import reads_none
-from eva_master.model.ids import JobId, Millis
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.standing import Line
@@ -23,6 +22,7 @@ from eva_master.packing.toolkit import (
     without_interference,
 )
 from eva_master.ports import Planned, PolicyKind
+from eva_wire.values.ids import JobId, Millis
 
 NAME = "fifo"
 

@@ -6,10 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Offering
 from eva_master.model.fleet.job_keys import reads_none
-from eva_master.model.ids import MILLION, Family, InstanceId, OfferingId, RunId
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan, PlanEntry, PolicyMemory
 from eva_master.model.planning.reasons import Hosting, Occupant, Reasons, Where
@@ -32,6 +30,8 @@ from eva_master.packing.valuation.reservation_price import (
     reservation_price,
 )
 from eva_master.ports import Planned, PolicyKind
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import MILLION, Family, InstanceId, OfferingId, RunId
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eva_master.model.ids import RunId
 from eva_master.model.option_types import Count
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
@@ -23,6 +22,7 @@ from eva_master.packing.toolkit import (
     without_interference,
 )
 from eva_master.ports import Planned, PolicyKind
+from eva_wire.values.ids import RunId
 
 NAME = "first_fit"
 

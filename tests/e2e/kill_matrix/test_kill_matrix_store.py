@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from eva_master.model.errors import StorageError
+from eva_wire.values.errors import StorageError
 from tests.e2e.cluster import until
 from tests.e2e.conftest import Hosts
 from tests.e2e.kill_matrix import matrix

@@ -224,6 +224,6 @@ def test_a_machine_that_says_another_type_is_refused(cluster: Cluster, token: Pa
 
 def join(token: object, state: Path, type_: str = "own.small") -> subprocess.CompletedProcess[str]:
     """Run a worker that is refused."""
-    command = [sys.executable, "-m", "eva_master.app.cli", "worker"]
+    command = [sys.executable, "-m", "eva_client.cli", "worker"]
     told = [*command, "--join", str(token), "--type", type_, "--state-dir", str(state)]
     return subprocess.run(told, capture_output=True, text=True, timeout=DEADLINE_S, check=False)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from eva_master.model.errors import InvalidJob, LimitExceeded
+from eva_wire.values.errors import InvalidJob, LimitExceeded
 from tests.e2e.accounts import check_accounts, check_bill
 from tests.e2e.cluster import Cluster, until
 from tests.e2e.conftest import Clusters

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from eva_master.adapters.local.interruptions import interrupt
-from eva_master.model.errors import EvaError
-from eva_master.model.ids import InstanceId
+from eva_wire.values.errors import EvaError
+from eva_wire.values.ids import InstanceId
 from tests.e2e.cluster import Cluster, until
 from tests.e2e.conftest import Clusters
 

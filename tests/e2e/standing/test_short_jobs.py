@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from eva_master.adapters.local.interruptions import interrupt
-from eva_master.model.ids import InstanceId
+from eva_wire.values.ids import InstanceId
 from tests.e2e.accounts import check_accounts
 from tests.e2e.cluster import SETTINGS, Cluster, until
 from tests.e2e.conftest import Clusters

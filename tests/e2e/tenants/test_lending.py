@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from eva_master.model.errors import EvaError
+from eva_wire.values.errors import EvaError
 from tests.e2e.cluster import PROGRAMS, Cluster, Line, until
 from tests.e2e.conftest import Clusters
 from tests.e2e.nodes.test_fixed_nodes import Machine

@@ -18,8 +18,8 @@ from eva_master.adapters.ec2.launching.run_instances_request import launch_reque
 from eva_master.model.actions import LaunchInstance, SyncCloud
 from eva_master.model.catalog import Catalog, InstanceType, Offering
 from eva_master.model.events import CloudListed
-from eva_master.model.ids import Family, InstanceId, Millis, Price
 from eva_master.model.resources import Resources
+from eva_wire.values.ids import Family, InstanceId, Millis, Price
 from tests.fakes.aws.service import IMAGE, REGION, Aws
 from tests.fakes.rpc.mailbox import Mailbox, WallClock
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
+from eva_client.cli import main
 from eva_master.adapters.deployment import find_bundles
-from eva_master.app.cli import main
 from tests.fakes.aws.service import REGION, Aws
 
 USERS = ("--users", "203.0.113.7/32")

@@ -9,12 +9,12 @@ from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.policy_registry import policies
 from eva_master.control.settings import Settings
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.plan import Hold, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.model.states import InstanceState, JobState
 from eva_master.testing.job_views import with_values
+from eva_wire.values.ids import InstanceId, JobId, Millis, RunId
+from eva_wire.values.states import InstanceState, JobState
 from tests.fakes.jobs import CATALOG, Script
 
 MINUTE_MS = 60_000

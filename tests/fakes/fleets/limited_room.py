@@ -9,12 +9,12 @@ from eva_lab.simulator.cluster.work import Work
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.settings import Settings
 from eva_master.model.catalog import InstanceType, Offering
-from eva_master.model.ids import Family, Price, RunId, Workload
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.resources import Resources
-from eva_master.model.states import RunState
 from eva_master.ports import Policy
 from eva_master.testing.job_views import with_values
+from eva_wire.values.ids import Family, Price, RunId, Workload
+from eva_wire.values.states import RunState
 
 CPU = Family("c")
 SECOND_MS, MINUTE_MS = 1_000, 60_000

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from eva_master.model.ids import MILLION, Family, Millis
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.job_view import GpuTime
 from eva_master.model.planning.plan import PolicyMemory
@@ -14,6 +13,7 @@ from eva_master.ports import Policy
 from eva_master.testing.job_views import changed
 from eva_master.testing.plan_checks import check
 from eva_master.testing.snapshots import START, Cluster, carried_out, offer, task
+from eva_wire.values.ids import MILLION, Family, Millis
 
 ROUND_S = 360
 

@@ -6,7 +6,6 @@ import random
 from collections.abc import Mapping
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import InstanceId
 from eva_master.model.planning.plan import (
     Assign,
     NewInstance,
@@ -18,6 +17,7 @@ from eva_master.model.planning.plan import (
 from eva_master.model.planning.sizes import resizable, with_sizes
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.ports import Policy
+from eva_wire.values.ids import InstanceId
 
 
 class Sized:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import MILLION, InstanceId, RunId
 from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan, PolicyMemory, Suspend
 from eva_master.model.planning.reasons import Hosting, Occupant, Reasons
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.ports import PolicyKind
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import MILLION, InstanceId, RunId
 
 Group = list[RunView]
 Where = InstanceId | int

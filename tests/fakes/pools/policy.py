@@ -6,16 +6,16 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Offering
 from eva_master.model.fleet.job_keys import reads_none
-from eva_master.model.ids import MILLION, InstanceId, JobId, RunId
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan, PlanEntry, PolicyMemory
 from eva_master.model.planning.reasons import Hosting, Occupant, Reasons
 from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
 from eva_master.model.planning.standing import Line, Pool
 from eva_master.ports import PolicyKind
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import MILLION, InstanceId, JobId, RunId
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,11 @@ from typing import Any, Self
 import grpc
 import pytest
 
-from eva_master.adapters.rpc._proto import api_pb2 as pb
-from eva_master.adapters.rpc._proto import api_pb2_grpc
-from eva_master.adapters.rpc.channels import server_options
-from eva_master.adapters.rpc.errors import DETAIL_KEY, detail_of, status_of
-from eva_master.model.errors import DigestMismatch, EvaError, NotFound
+from eva_wire._proto import api_pb2 as pb
+from eva_wire._proto import api_pb2_grpc
+from eva_wire.rpc.channels import server_options
+from eva_wire.rpc.errors import DETAIL_KEY, detail_of, status_of
+from eva_wire.values.errors import DigestMismatch, EvaError, NotFound
 from tests.fakes.rpc.authority import authority
 
 NOW_MS = 1_800_000_000_000

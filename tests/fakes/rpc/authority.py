@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from eva_master.adapters.loop.clock import SystemClock
 from eva_master.adapters.pki.authority import Authority, private_pem
 from eva_master.adapters.pki.server import ServerIdentity
-from eva_master.model.ids import InstanceId
+from eva_wire.values.ids import InstanceId
 
 _LIFE_MS = 3_600_000
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from eva_master.model.events import Event
-from eva_master.model.ids import Millis
+from eva_wire.values.ids import Millis
 from tests.fakes.patience import DEADLINE_S
 
 AnyEvent = TypeVar("AnyEvent")

@@ -12,14 +12,14 @@ from typing import Any
 import grpc
 
 from eva_master.adapters.pki.authority import requested_key
-from eva_master.model.ids import InstanceId
-from eva_worker._proto import worker_pb2 as pb
-from eva_worker._proto.worker_pb2_grpc import (
+from eva_wire._proto import worker_pb2 as pb
+from eva_wire._proto.worker_pb2_grpc import (
     EnrolmentServicer,
     WorkersServicer,
     add_EnrolmentServicer_to_server,
     add_WorkersServicer_to_server,
 )
+from eva_wire.values.ids import InstanceId
 from eva_worker.link.channel import dial
 from tests.fakes.patience import DEADLINE_S
 from tests.fakes.rpc.authority import authority

@@ -22,14 +22,9 @@ from eva_master.adapters.loop.clock import SystemClock
 from eva_master.adapters.loop.gateway import Command, LoopGateway
 from eva_master.adapters.loop.inbox import LiveInbox
 from eva_master.adapters.objects import open_store
-from eva_master.adapters.pki.names import MASTER_NAME
 from eva_master.adapters.pki.node_register import NodeRegister
 from eva_master.adapters.pki.tokens import JoinTokens
 from eva_master.adapters.resolving.inputs import InputRoots
-from eva_master.adapters.rpc._proto import worker_pb2 as wpb
-from eva_master.adapters.rpc._proto.api_pb2_grpc import ClusterStub, JobsStub, TokensStub
-from eva_master.adapters.rpc._proto.worker_pb2_grpc import WorkersStub
-from eva_master.adapters.rpc.errors import error_of
 from eva_master.adapters.rpc.nodes.service import NodesService
 from eva_master.adapters.rpc.server.access import AccessInterceptor
 from eva_master.adapters.rpc.server.admission.connections import Callers
@@ -47,12 +42,10 @@ from eva_master.adapters.store.tables import METADATA
 from eva_master.control.readside.publisher import Publisher
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.accounting.tenants import TenantRules
 from eva_master.model.actions import Reply
 from eva_master.model.catalog import Catalog, InstanceType, Offering
 from eva_master.model.changes import Changes, Round
-from eva_master.model.errors import EvaError
 from eva_master.model.events import (
     CancelRequested,
     DrainRequested,
@@ -65,16 +58,23 @@ from eva_master.model.events import (
     Tick,
 )
 from eva_master.model.fleet.partitions import WHOLE, Partitions
-from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, Workload, run_id
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.planning.plan import Assign, NewInstance, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.model.resources import Resources
-from eva_master.model.states import InstanceState, JobState, RunState
-from eva_master.model.users import Role
 from eva_master.ports import Clock, ObjectStore, Policy, RoundHistory
 from eva_master.ports.reading import Archive, ReadModel
+from eva_wire._proto import worker_pb2 as wpb
+from eva_wire._proto.api_pb2_grpc import ClusterStub, JobsStub, TokensStub
+from eva_wire._proto.worker_pb2_grpc import WorkersStub
+from eva_wire.rpc.errors import error_of
+from eva_wire.rpc.names import MASTER_NAME
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.errors import EvaError
+from eva_wire.values.ids import Family, InstanceId, JobId, Millis, Price, Workload, run_id
+from eva_wire.values.states import InstanceState, JobState, RunState
+from eva_wire.values.users import Role
 from eva_worker.link.channel import dial
 from tests.fakes.archive import LoadedArchive
 from tests.fakes.patience import DEADLINE_S

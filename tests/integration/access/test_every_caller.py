@@ -16,10 +16,10 @@ from cryptography.hazmat.primitives.serialization import Encoding, load_pem_priv
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
-from eva_master.adapters.rpc._proto import worker_pb2 as wpb
-from eva_master.adapters.rpc._proto.worker_pb2_grpc import EnrolmentStub
-from eva_master.model.ids import InstanceId, JobId
-from eva_master.model.users import Role
+from eva_wire._proto import worker_pb2 as wpb
+from eva_wire._proto.worker_pb2_grpc import EnrolmentStub
+from eva_wire.values.ids import InstanceId, JobId
+from eva_wire.values.users import Role
 from eva_worker.link.channel import dial
 from tests.fakes.rpc.authority import authority
 from tests.fakes.rpc.server import (

@@ -17,13 +17,13 @@ from structlog.testing import capture_logs
 
 from eva_master.adapters.pki.authority import private_pem
 from eva_master.adapters.pki.tokens import JoinTokens
-from eva_master.adapters.rpc._proto import worker_pb2 as pb
-from eva_master.adapters.rpc._proto.worker_pb2_grpc import EnrolmentStub, WorkersStub
-from eva_master.adapters.rpc.errors import error_of
 from eva_master.adapters.store import SqlJournal
 from eva_master.adapters.store.join_tokens import JoinTokenTable
-from eva_master.model.errors import EvaError, InvalidConfig, NotAuthorised, StorageError
-from eva_master.model.ids import InstanceId, Millis
+from eva_wire._proto import worker_pb2 as pb
+from eva_wire._proto.worker_pb2_grpc import EnrolmentStub, WorkersStub
+from eva_wire.rpc.errors import error_of
+from eva_wire.values.errors import EvaError, InvalidConfig, NotAuthorised, StorageError
+from eva_wire.values.ids import InstanceId, Millis
 from eva_worker.link.channel import dial
 from tests.fakes.rpc.server import RpcMaster, add_instance, rpc_master
 

@@ -13,15 +13,15 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from structlog.testing import capture_logs
 
-from eva_master.adapters.rpc._proto import api_pb2 as pb
-from eva_master.adapters.rpc._proto import worker_pb2 as wpb
-from eva_master.adapters.rpc._proto.api_pb2_grpc import ClusterStub, JobsStub, TokensStub
-from eva_master.adapters.rpc.channels import service_config
-from eva_master.adapters.rpc.methods import METHODS, RetryRule
 from eva_master.adapters.rpc.server import access
-from eva_master.model.errors import NotAuthenticated, NotAuthorised
 from eva_master.model.events import CancelRequested, JobSubmitted
-from eva_master.model.users import Role
+from eva_wire._proto import api_pb2 as pb
+from eva_wire._proto import worker_pb2 as wpb
+from eva_wire._proto.api_pb2_grpc import ClusterStub, JobsStub, TokensStub
+from eva_wire.rpc.channels import service_config
+from eva_wire.rpc.methods import METHODS, RetryRule
+from eva_wire.values.errors import NotAuthenticated, NotAuthorised
+from eva_wire.values.users import Role
 from tests.fakes.rpc.server import (
     DEADLINE_S,
     JOB_YAML,

@@ -21,17 +21,15 @@ from eva_master.adapters.http import server as http_server
 from eva_master.adapters.http.server import HttpsServer
 from eva_master.adapters.loop.clock import SystemClock
 from eva_master.adapters.pki.authority import Authority, private_pem
-from eva_master.adapters.pki.names import MASTER_NAME
 from eva_master.adapters.pki.server import ServerIdentity
-from eva_master.adapters.rpc._proto import api_pb2, worker_pb2
-from eva_master.adapters.rpc._proto.api_pb2_grpc import ClusterServicer, ClusterStub
-from eva_master.adapters.rpc._proto.api_pb2_grpc import (
-    add_ClusterServicer_to_server as add_cluster,
-)
-from eva_master.adapters.rpc._proto.worker_pb2_grpc import WorkersStub
-from eva_master.adapters.rpc.channels import open_channel
 from eva_master.adapters.rpc.server.ports import server_credentials
-from eva_master.model.ids import InstanceId, Millis
+from eva_wire._proto import api_pb2, worker_pb2
+from eva_wire._proto.api_pb2_grpc import ClusterServicer, ClusterStub
+from eva_wire._proto.api_pb2_grpc import add_ClusterServicer_to_server as add_cluster
+from eva_wire._proto.worker_pb2_grpc import WorkersStub
+from eva_wire.rpc.channels import open_channel
+from eva_wire.rpc.names import MASTER_NAME
+from eva_wire.values.ids import InstanceId, Millis
 from eva_worker.link.channel import dial
 from tests.fakes.patience import DEADLINE_S
 from tests.fakes.rpc.authority import authority

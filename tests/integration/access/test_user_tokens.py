@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from eva_master.adapters.store import SqlJournal, UserTokens
-from eva_master.model.errors import InvalidConfig, NotAuthenticated, NotFound, StorageError
-from eva_master.model.ids import Millis
-from eva_master.model.users import Role
+from eva_wire.values.errors import InvalidConfig, NotAuthenticated, NotFound, StorageError
+from eva_wire.values.ids import Millis
+from eva_wire.values.users import Role
 
 
 class HandClock:

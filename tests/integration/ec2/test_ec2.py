@@ -11,7 +11,7 @@ from eva_master.adapters.ec2.launching.run_instances_request import client_token
 from eva_master.model.actions import TerminateInstance
 from eva_master.model.catalog import Purchase
 from eva_master.model.events import CloudTrouble, InstanceGone, InstanceUp, LaunchFailed
-from eva_master.model.ids import InstanceId
+from eva_wire.values.ids import InstanceId
 from tests.fakes.aws.account import LAUNCH, OFFERING, ONE, Account, Blind, Undated, listed
 from tests.fakes.aws.service import LOST
 from tests.fakes.rpc.mailbox import WallClock

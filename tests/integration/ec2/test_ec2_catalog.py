@@ -10,8 +10,8 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from eva_client.cli import main
 from eva_master.app import config as config_module
-from eva_master.app.cli import main
 from tests.fakes.aws.service import AHEAD, CREDENTIALS, REGION, Aws
 
 SECTION = {

@@ -16,10 +16,10 @@ from eva_master.adapters.store import SqlJournal
 from eva_master.adapters.store.launches import LaunchTable
 from eva_master.model.actions import LaunchInstance, TerminateInstance
 from eva_master.model.catalog import InstanceType, Offering, Purchase
-from eva_master.model.errors import Throttled
 from eva_master.model.events import CloudTrouble, InstanceGone, InstanceUp, LaunchFailed, Quoted
-from eva_master.model.ids import Family, InstanceId, Price
 from eva_master.model.resources import Resources
+from eva_wire.values.errors import Throttled
+from eva_wire.values.ids import Family, InstanceId, Price
 from tests.fakes.aws import service as fake
 from tests.fakes.aws.account import LAUNCH, OFFERING, ONE, Account, Blind, Deaf, listed
 from tests.fakes.aws.service import CREDENTIALS, IMAGE, LOST, REGION

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.clouds import MOST_CALLS, Pass
-from eva_master.model.states import InstanceState
+from eva_wire.values.states import InstanceState
 from tests.fakes.aws.service import CREDENTIALS, shared
 
 INSTANCES = 1_000

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from eva_worker._proto import worker_pb2 as pb
+from eva_wire._proto import worker_pb2 as pb
 from eva_worker.tasks.socket_places import socket_path
 from tests.fakes.docker import dockerd
 from tests.fakes.paths import PYTHON

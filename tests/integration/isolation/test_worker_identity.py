@@ -14,8 +14,8 @@ from cryptography import x509
 
 from eva_master.adapters.loop.clock import SystemClock
 from eva_master.adapters.pki.authority import Authority, requested_key
-from eva_master.model.ids import InstanceId, Millis
-from eva_worker._proto import worker_pb2 as pb
+from eva_wire._proto import worker_pb2 as pb
+from eva_wire.values.ids import InstanceId, Millis
 from eva_worker.errors import BadIdentity
 from eva_worker.link.identity import Identity
 from eva_worker.process.durable_files import write_file

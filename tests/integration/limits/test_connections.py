@@ -15,10 +15,6 @@ from pathlib import Path
 import grpc
 import pytest
 
-from eva_master.adapters.pki.names import MASTER_NAME
-from eva_master.adapters.rpc._proto import api_pb2 as pb
-from eva_master.adapters.rpc._proto.api_pb2_grpc import ClusterStub, JobsStub
-from eva_master.adapters.rpc._proto.worker_pb2_grpc import EnrolmentStub
 from eva_master.adapters.rpc.server import ports
 from eva_master.adapters.rpc.server.admission import connections
 from eva_master.adapters.rpc.server.admission.connections import (
@@ -27,8 +23,12 @@ from eva_master.adapters.rpc.server.admission.connections import (
     Doorkeeper,
     superfluous,
 )
-from eva_master.model.ids import InstanceId
-from eva_master.model.users import Role
+from eva_wire._proto import api_pb2 as pb
+from eva_wire._proto.api_pb2_grpc import ClusterStub, JobsStub
+from eva_wire._proto.worker_pb2_grpc import EnrolmentStub
+from eva_wire.rpc.names import MASTER_NAME
+from eva_wire.values.ids import InstanceId
+from eva_wire.values.users import Role
 from tests.fakes.rpc.server import DEADLINE_S, RpcMaster, add_instance, rpc_master
 from tests.integration.limits.test_strangers import request_of
 

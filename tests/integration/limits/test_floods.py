@@ -9,18 +9,18 @@ from pathlib import Path
 import grpc
 import pytest
 
-from eva_master.adapters.pki.names import MASTER_NAME
-from eva_master.adapters.rpc._proto import api_pb2 as pb
-from eva_master.adapters.rpc._proto.api_pb2_grpc import ClusterStub, JobsStub
 from eva_master.adapters.rpc.server.admission import pacing
 from eva_master.control.state.store import State
-from eva_master.model.errors import Busy
-from eva_master.model.ids import Millis, Workload
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.records import Outcome
-from eva_master.model.states import JobState
-from eva_master.model.users import Role
 from eva_master.model.values import replace
+from eva_wire._proto import api_pb2 as pb
+from eva_wire._proto.api_pb2_grpc import ClusterStub, JobsStub
+from eva_wire.rpc.names import MASTER_NAME
+from eva_wire.values.errors import Busy
+from eva_wire.values.ids import Millis, Workload
+from eva_wire.values.states import JobState
+from eva_wire.values.users import Role
 from tests.fakes.rpc.server import (
     DEADLINE_S,
     JOB_YAML,

@@ -14,21 +14,21 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from structlog.testing import capture_logs
 
-from eva_master.adapters.rpc._proto import api_pb2 as pb
-from eva_master.adapters.rpc._proto import worker_pb2 as wpb
-from eva_master.adapters.rpc._proto.api_pb2_grpc import ClusterStub, JobsStub
-from eva_master.adapters.rpc._proto.worker_pb2_grpc import EnrolmentStub
-from eva_master.adapters.rpc.channels import MAX_REQUEST_BYTES
-from eva_master.adapters.rpc.client.master import Client
+from eva_client.rpc.master import Client
 from eva_master.adapters.rpc.server import job_messages, parsing, ports, views
 from eva_master.adapters.rpc.server.admission import strangers
 from eva_master.adapters.rpc.server.admission.pacing import UserLimits
 from eva_master.control.state.store import State
-from eva_master.model.errors import Busy, NotAuthenticated
-from eva_master.model.ids import InstanceId, JobId, Millis, RunId
-from eva_master.model.states import JobState, RunState
-from eva_master.model.users import Role
 from eva_master.model.values import replace
+from eva_wire._proto import api_pb2 as pb
+from eva_wire._proto import worker_pb2 as wpb
+from eva_wire._proto.api_pb2_grpc import ClusterStub, JobsStub
+from eva_wire._proto.worker_pb2_grpc import EnrolmentStub
+from eva_wire.rpc.channels import MAX_REQUEST_BYTES
+from eva_wire.values.errors import Busy, NotAuthenticated
+from eva_wire.values.ids import InstanceId, JobId, Millis, RunId
+from eva_wire.values.states import JobState, RunState
+from eva_wire.values.users import Role
 from tests.fakes.rpc.server import (
     DEADLINE_S,
     JOB_YAML,

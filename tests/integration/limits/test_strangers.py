@@ -19,15 +19,15 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from eva_master.adapters.pki.names import MASTER_NAME
-from eva_master.adapters.rpc._proto import api_pb2 as pb
-from eva_master.adapters.rpc._proto import worker_pb2 as wpb
-from eva_master.adapters.rpc._proto.api_pb2_grpc import JobsStub
-from eva_master.adapters.rpc._proto.worker_pb2_grpc import EnrolmentStub
 from eva_master.adapters.rpc.server.admission import places, strangers
 from eva_master.adapters.rpc.workers import enrolment
-from eva_master.model.errors import Busy
-from eva_master.model.ids import InstanceId
+from eva_wire._proto import api_pb2 as pb
+from eva_wire._proto import worker_pb2 as wpb
+from eva_wire._proto.api_pb2_grpc import JobsStub
+from eva_wire._proto.worker_pb2_grpc import EnrolmentStub
+from eva_wire.rpc.names import MASTER_NAME
+from eva_wire.values.errors import Busy
+from eva_wire.values.ids import InstanceId
 from tests.fakes.rpc.server import DEADLINE_S, RpcMaster, add_instance, refusal, rpc_master
 
 ONE = InstanceId("i-1")

@@ -14,9 +14,9 @@ from sqlalchemy import event
 from eva_master.adapters.store import SqlArchive, SqlJournal
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.changes import Changes, InstanceAccount, JobAccount
-from eva_master.model.ids import Exact, Family, InstanceId, JobId, Millis, Price, run_id
 from eva_master.model.records import Ended, Instance, Job, Outcome, TaskRun
 from eva_master.model.resources import Resources
+from eva_wire.values.ids import Exact, Family, InstanceId, JobId, Millis, Price, run_id
 from tests.fakes.archive import LoadedArchive
 from tests.fakes.rpc.server import spec
 

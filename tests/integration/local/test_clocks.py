@@ -11,13 +11,13 @@ import grpc
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from eva_client.rpc.master import Client
 from eva_master.adapters.loop.clock import SystemClock
 from eva_master.adapters.pki.authority import Authority, private_pem
-from eva_master.adapters.rpc.client.master import Client
-from eva_master.model.errors import Untrusted
-from eva_master.model.ids import Millis
-from eva_worker._proto import worker_pb2 as pb
-from eva_worker._proto.worker_pb2_grpc import EnrolmentStub
+from eva_wire._proto import worker_pb2 as pb
+from eva_wire._proto.worker_pb2_grpc import EnrolmentStub
+from eva_wire.values.errors import Untrusted
+from eva_wire.values.ids import Millis
 from eva_worker.link.channel import dial, reason_of
 from tests.fakes.patience import DEADLINE_S
 

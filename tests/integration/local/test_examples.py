@@ -26,7 +26,7 @@ from eva_master.app.policy_registry import policies
 from eva_master.app.settings import load_master_config
 from eva_master.control.settings import Settings
 from eva_master.model.fleet.nodes import offerings
-from eva_master.model.states import JobState
+from eva_wire.values.states import JobState
 from tests.fakes.examples import EXAMPLES, JOB_FILES, SMALL, Agent, Attempt, Task, numbers
 
 TORCH = pytest.param("digits_torch", marks=[pytest.mark.torch, pytest.mark.explore])

@@ -19,7 +19,7 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
-from eva_master.app.cli import main
+from eva_client.cli import main
 from tests.fakes.patience import DEADLINE_S
 
 TEXT = """
@@ -63,7 +63,7 @@ def test_a_sweep_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     text = TEXT.replace("[1, 2, 3, 4]", "[1, 2]")
     path, out, whole = experiment(tmp_path, text), tmp_path / "out", tmp_path / "whole"
     options = ("--out", str(out), "-j2")
-    command = [sys.executable, "-m", "eva_master.app.cli", "experiment", str(path), *options]
+    command = [sys.executable, "-m", "eva_client.cli", "experiment", str(path), *options]
     sweep = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + 120

@@ -17,7 +17,7 @@ from eva_master.app.settings import load_master_config
 from eva_master.control.settings import Settings
 from eva_master.model.fleet.nodes import offerings
 from eva_master.model.job import JobSpec
-from eva_master.model.states import JobState
+from eva_wire.values.states import JobState
 from tests.fakes.examples import EXAMPLES, Agent, Task
 
 FLEET = EXAMPLES / "fleet"

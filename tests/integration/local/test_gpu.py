@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from eva_master.adapters.local.engine import Engine, ready_image
-from eva_worker._proto import worker_pb2 as pb
+from eva_wire._proto import worker_pb2 as pb
 from eva_worker.tasks.devices import discover_gpus
 from tests.fakes.paths import PYTHON
 from tests.fakes.rpc.master import DEADLINE_S, FakeMaster

@@ -20,18 +20,18 @@ from typing import Any
 import psutil
 import pytest
 
+from eva_client.settings import user_config_dir
 from eva_master.adapters.bootstrap import Bootstrap
 from eva_master.adapters.local import processes
 from eva_master.adapters.local.cloud import BillLine, LocalCloud, LocalCloudConfig
 from eva_master.adapters.local.records import HostRecord, HostRecords
-from eva_master.app.client import user_config_dir
 from eva_master.app.clouds.local.wiring import _secrets
 from eva_master.app.settings import master_model
 from eva_master.model.actions import LaunchInstance, SyncCloud, TerminateInstance
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.events import CloudListed, InstanceGone, InstanceUp, LaunchFailed
-from eva_master.model.ids import Family, InstanceId, Millis, Price
 from eva_master.model.resources import Resources
+from eva_wire.values.ids import Family, InstanceId, Millis, Price
 from tests.fakes.rpc.mailbox import DEADLINE_S, Mailbox, WallClock
 
 OFFERING = Offering(

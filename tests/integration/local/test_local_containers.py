@@ -27,8 +27,8 @@ from eva_master.app.config import (
 )
 from eva_master.app.policy_registry import policies
 from eva_master.app.settings import load_master_config, master_model
-from eva_master.model.errors import EngineUnavailable, InvalidConfig
 from eva_master.model.events import InstanceGone
+from eva_wire.values.errors import EngineUnavailable, InvalidConfig
 from tests.fakes.docker import dockerd
 from tests.integration.local.test_local_cloud import ONE, PAUSE, TWO, Bench, options, until
 

@@ -12,14 +12,14 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
+from eva_client.cli import main
 from eva_master.adapters.local.interruptions import drawn_life_ms, interrupt
 from eva_master.adapters.local.records import HostRecords
-from eva_master.app.cli import main
 from eva_master.model.actions import LaunchInstance
 from eva_master.model.catalog import Purchase, spot_family
-from eva_master.model.errors import InvalidRequest, NotFound
 from eva_master.model.events import InstanceGone, InstanceUp
-from eva_master.model.ids import InstanceId
+from eva_wire.values.errors import InvalidRequest, NotFound
+from eva_wire.values.ids import InstanceId
 from eva_worker.link.notices import Metadata, Notice
 from tests.integration.local.test_local_cloud import (
     LEAVER,

@@ -45,7 +45,7 @@ def python(folder: Path, *arguments: str | Path, cwd: Path) -> subprocess.Comple
 
 
 def eva(folder: Path, *arguments: str | Path, cwd: Path) -> str:
-    done = python(folder, "eva_master.app.cli", *arguments, cwd=cwd)
+    done = python(folder, "eva_client.cli", *arguments, cwd=cwd)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

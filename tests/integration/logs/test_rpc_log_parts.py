@@ -10,12 +10,12 @@ from pathlib import Path
 import grpc
 import pytest
 
-from eva_master.adapters.rpc._proto import api_pb2 as pb
-from eva_master.adapters.rpc._proto import worker_pb2 as wpb
 from eva_master.control.state.store import State
-from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.records import PastAttempt
-from eva_master.model.states import JobState, RunState
+from eva_wire._proto import api_pb2 as pb
+from eva_wire._proto import worker_pb2 as wpb
+from eva_wire.values.ids import InstanceId, JobId, Millis, RunId
+from eva_wire.values.states import JobState, RunState
 from tests.fakes.rpc.server import (
     DEADLINE_S,
     Agent,

@@ -29,7 +29,7 @@ from tests.fakes.rpc.authority import authority
 pytestmark = pytest.mark.docker
 
 KEY = TaskKey("job-1/0", 1)
-EVA = (sys.executable, "-m", "eva_master.app.cli")
+EVA = (sys.executable, "-m", "eva_client.cli")
 
 
 @pytest.fixture

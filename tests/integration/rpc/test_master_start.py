@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from eva_master.adapters.listening import require_free
-from eva_master.model.errors import CannotListen
+from eva_wire.values.errors import CannotListen
 from tests.fakes.patience import DEADLINE_S
 from tests.fakes.rpc.ports import free_port
 
@@ -27,7 +27,7 @@ def start(
     given = {"listen": "127.0.0.1:0", "worker_listen": "127.0.0.1:0", **ports}
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
     return subprocess.run(
-        [sys.executable, "-m", "eva_master.app.cli", command, f"--state-dir={state}", *flags],
+        [sys.executable, "-m", "eva_client.cli", command, f"--state-dir={state}", *flags],
         capture_output=True,
         text=True,
         timeout=DEADLINE_S,
@@ -100,7 +100,7 @@ def test_the_end_of_its_terminal_ends_a_cluster_unless_it_is_ignored(
     tmp_path: Path, ignored: bool
 ) -> None:
     arguments = ["up", f"--state-dir={tmp_path}", "--listen=127.0.0.1:0"]
-    eva = [sys.executable, "-m", "eva_master.app.cli", *arguments, "--worker-listen=127.0.0.1:0"]
+    eva = [sys.executable, "-m", "eva_client.cli", *arguments, "--worker-listen=127.0.0.1:0"]
     command = ["nohup", *eva] if ignored else eva
     with subprocess.Popen(
         command,

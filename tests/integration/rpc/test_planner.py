@@ -20,13 +20,13 @@ from eva_master.adapters.planner.partitioned import PartitionedPlanner
 from eva_master.adapters.planner.previews import Previews
 from eva_master.adapters.planner.process import ProcessPlanner, RoundTimeout
 from eva_master.model.actions import RequestPlan
-from eva_master.model.errors import InvalidPlan
 from eva_master.model.events import PlanFailed, PlanReady
-from eva_master.model.ids import Millis
 from eva_master.model.planning.plan import Json, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.reconfiguration.greedy_pass import planned_greedily
 from eva_master.testing.snapshots import Cluster, offer, task
+from eva_wire.values.errors import InvalidPlan
+from eva_wire.values.ids import Millis
 from tests.fakes.rpc.mailbox import DEADLINE_S, Mailbox
 
 SNAPSHOT = Snapshot(Millis(1), (), (), (), ())

@@ -12,17 +12,17 @@ import grpc
 import pytest
 
 from eva_lab.simulator.cluster.journal import MemoryJournal
-from eva_master.adapters.rpc._proto import api_pb2 as pb
-from eva_master.adapters.rpc._proto import worker_pb2 as wpb
-from eva_master.adapters.rpc._proto.api_pb2_grpc import JobsStub
 from eva_master.control.state.store import State
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.errors import InvalidJob
-from eva_master.model.ids import JobId, Millis
 from eva_master.model.job import JobOutputs
 from eva_master.model.records import Ended, Outcome
-from eva_master.model.states import JobState
-from eva_master.model.users import Role
+from eva_wire._proto import api_pb2 as pb
+from eva_wire._proto import worker_pb2 as wpb
+from eva_wire._proto.api_pb2_grpc import JobsStub
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.errors import InvalidJob
+from eva_wire.values.ids import JobId, Millis
+from eva_wire.values.states import JobState
+from eva_wire.values.users import Role
 from tests.fakes.patience import DEADLINE_S
 from tests.fakes.rpc.server import JOB_YAML, RpcMaster, add_job, refusal, rpc_master, spec
 from tests.integration.rpc.test_rpc_loop import (

@@ -17,15 +17,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from eva_master.adapters.http.metrics import MasterMetrics
 from eva_master.adapters.loop.clock import SystemClock
-from eva_master.adapters.rpc._proto import api_pb2 as pb
-from eva_master.adapters.rpc._proto import worker_pb2 as wpb
-from eva_master.adapters.rpc._proto.worker_pb2_grpc import WorkersStub
 from eva_master.control.measure import ledger
 from eva_master.control.state.store import State
 from eva_master.model.changes import Changes, Round
-from eva_master.model.ids import InstanceId, Millis
-from eva_master.model.states import RunState
 from eva_master.ports.reading import Pause
+from eva_wire._proto import api_pb2 as pb
+from eva_wire._proto import worker_pb2 as wpb
+from eva_wire._proto.worker_pb2_grpc import WorkersStub
+from eva_wire.values.ids import InstanceId, Millis
+from eva_wire.values.states import RunState
 from tests.fakes.patience import DEADLINE_S
 from tests.fakes.rpc.authority import authority
 from tests.fakes.rpc.server import Agent, RpcMaster, add_instance, add_job, rpc_master, spec

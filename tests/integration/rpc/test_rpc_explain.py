@@ -11,26 +11,26 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from eva_master.adapters.rpc._proto import api_pb2 as pb
+from eva_client.cli import main
 from eva_master.adapters.store import SqlJournal
-from eva_master.app.cli import main
 from eva_master.control.machine import Machine
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.actions import RequestPlan
 from eva_master.model.catalog import Purchase
 from eva_master.model.changes import Changes, Round
 from eva_master.model.events import Event, JobSubmitted, PlanReady
 from eva_master.model.fleet.forking import Forking
 from eva_master.model.fleet.partitions import WHOLE, Partitions
-from eva_master.model.ids import Family, InstanceId, JobId, Millis, RunId
 from eva_master.model.job import ForkRules
 from eva_master.model.planning.plan import Hold
 from eva_master.model.planning.reasons import Exchange, Hosting, Move, Occupant, Reasons
-from eva_master.model.users import Role
 from eva_master.policies import eva, no_packing
 from eva_policies import hadar
+from eva_wire._proto import api_pb2 as pb
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Family, InstanceId, JobId, Millis, RunId
+from eva_wire.values.users import Role
 from tests.fakes.rpc.authority import authority
 from tests.fakes.rpc.server import CATALOG, JOB_YAML, RpcMaster, add_instance, add_job, rpc_master
 from tests.fakes.rpc.server import spec as job_spec

@@ -13,16 +13,16 @@ import pytest
 from eva_master.adapters.loop.clock import SystemClock
 from eva_master.adapters.loop.gateway import LoopGateway
 from eva_master.adapters.loop.inbox import LiveInbox
-from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.control.state.store import State
 from eva_master.model.actions import Reply
 from eva_master.model.changes import Changes
-from eva_master.model.errors import NotFound
 from eva_master.model.events import CancelRequested, Tick
-from eva_master.model.ids import JobId, Millis
 from eva_master.model.records import Job
-from eva_master.model.states import JobState
 from eva_master.ports.reading import ReadModel
+from eva_wire._proto import api_pb2 as pb
+from eva_wire.values.errors import NotFound
+from eva_wire.values.ids import JobId, Millis
+from eva_wire.values.states import JobState
 from tests.fakes.models import model_of
 from tests.fakes.rpc.server import DEADLINE_S, RpcMaster, add_job, rpc_master, spec
 

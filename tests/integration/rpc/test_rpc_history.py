@@ -10,14 +10,14 @@ from pathlib import Path
 import grpc
 import pytest
 
-from eva_master.adapters.rpc._proto import api_pb2 as pb
-from eva_master.adapters.rpc._proto.api_pb2_grpc import JobsStub
 from eva_master.control.measure import ledger
 from eva_master.control.state.store import State
-from eva_master.model.errors import NotAuthorised
-from eva_master.model.ids import JobId, Millis
-from eva_master.model.states import InstanceState, JobState, RunState
-from eva_master.model.users import Role
+from eva_wire._proto import api_pb2 as pb
+from eva_wire._proto.api_pb2_grpc import JobsStub
+from eva_wire.values.errors import NotAuthorised
+from eva_wire.values.ids import JobId, Millis
+from eva_wire.values.states import InstanceState, JobState, RunState
+from eva_wire.values.users import Role
 from tests.fakes.rpc.server import (
     DEADLINE_S,
     JOB_YAML,

@@ -15,11 +15,12 @@ import grpc
 import pytest
 
 from eva_master.adapters.objects import store
-from eva_master.adapters.rpc._proto import api_pb2 as pb
-from eva_master.adapters.rpc._proto.api_pb2_grpc import JobsStub
 from eva_master.control.state.store import State
 from eva_master.model.actions import Reply
-from eva_master.model.errors import (
+from eva_master.model.events import CancelRequested, JobSubmitted
+from eva_wire._proto import api_pb2 as pb
+from eva_wire._proto.api_pb2_grpc import JobsStub
+from eva_wire.values.errors import (
     AmbiguousName,
     DuplicateName,
     EvaError,
@@ -29,10 +30,9 @@ from eva_master.model.errors import (
     StorageFull,
     Unplaceable,
 )
-from eva_master.model.events import CancelRequested, JobSubmitted
-from eva_master.model.ids import JobId, Millis
-from eva_master.model.states import JobState
-from eva_master.model.users import Role
+from eva_wire.values.ids import JobId, Millis
+from eva_wire.values.states import JobState
+from eva_wire.values.users import Role
 from tests.fakes.rpc.server import (
     DEADLINE_S,
     JOB_YAML,

@@ -12,12 +12,12 @@ import grpc
 import pytest
 
 from eva_master.adapters.objects.task_logs import StoredLogs
-from eva_master.adapters.rpc._proto import api_pb2 as pb
-from eva_master.adapters.rpc._proto import worker_pb2 as wpb
 from eva_master.control.state.store import State
-from eva_master.model.ids import InstanceId, JobId, Millis, RunId
-from eva_master.model.states import JobState, RunState
 from eva_master.ports import ObjectStore
+from eva_wire._proto import api_pb2 as pb
+from eva_wire._proto import worker_pb2 as wpb
+from eva_wire.values.ids import InstanceId, JobId, Millis, RunId
+from eva_wire.values.states import JobState, RunState
 from tests.fakes.rpc.server import (
     DEADLINE_S,
     Agent,

@@ -16,8 +16,6 @@ from eva_master.adapters.loop.gateway import LoopGateway
 from eva_master.adapters.loop.inbox import LiveInbox
 from eva_master.adapters.objects import open_store
 from eva_master.adapters.objects.checkpoints import StoredCheckpoints
-from eva_master.adapters.rpc._proto import api_pb2 as pb
-from eva_master.adapters.rpc._proto import worker_pb2 as wpb
 from eva_master.adapters.rpc.workers.sessions import Welcome, WorkerSessions
 from eva_master.control.loop import Loop
 from eva_master.control.machine import Machine
@@ -25,8 +23,10 @@ from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
 from eva_master.model.actions import CloudAction, LaunchInstance, SyncCloud, TerminateInstance
 from eva_master.model.events import CloudListed, InstanceGone, InstanceUp, Tick
-from eva_master.model.ids import InstanceId, Millis
 from eva_master.ports import Inbox
+from eva_wire._proto import api_pb2 as pb
+from eva_wire._proto import worker_pb2 as wpb
+from eva_wire.values.ids import InstanceId, Millis
 from tests.fakes.archive import LoadedArchive
 from tests.fakes.planner import InlinePlanner
 from tests.fakes.rpc.server import (

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from eva_master.adapters.rpc.errors import BadRequest
 from eva_master.adapters.rpc.server import pages, views
 from eva_master.adapters.store import SqlArchive, SqlJournal
 from eva_master.control.machine import Machine
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
 from eva_master.model.events import JobSubmitted
-from eva_master.model.ids import InstanceId, JobId, Millis
+from eva_wire.rpc.errors import BadRequest
+from eva_wire.values.ids import InstanceId, JobId, Millis
 from tests.fakes.jobs import CATALOG, job
 
 NOW = Millis(3_000)

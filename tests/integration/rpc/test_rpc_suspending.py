@@ -9,14 +9,14 @@ from pathlib import Path
 import grpc
 import pytest
 
-from eva_master.adapters.rpc._proto import api_pb2 as pb
-from eva_master.adapters.rpc._proto.api_pb2_grpc import JobsStub
 from eva_master.control.state.store import State
-from eva_master.model.errors import NotAuthorised, NotFound
 from eva_master.model.events import JobSubmitted, ResumeRequested, SuspendRequested
-from eva_master.model.ids import JobId, Millis
 from eva_master.model.planning.suspension import Suspender, Suspension
-from eva_master.model.users import Role
+from eva_wire._proto import api_pb2 as pb
+from eva_wire._proto.api_pb2_grpc import JobsStub
+from eva_wire.values.errors import NotAuthorised, NotFound
+from eva_wire.values.ids import JobId, Millis
+from eva_wire.values.users import Role
 from tests.fakes.rpc.server import RpcMaster, add_job, refusal, rpc_master, spec
 from tests.integration.rpc.test_rpc_jobs import JOB_YAML
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import grpc
 import pytest
 
-from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.control.state.store import State
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.errors import NotFound
-from eva_master.model.ids import JobId, Millis, run_id
 from eva_master.model.records import Job
-from eva_master.model.states import JobState, RunState
 from eva_master.ports.reading import SMALL_JOB
+from eva_wire._proto import api_pb2 as pb
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.errors import NotFound
+from eva_wire.values.ids import JobId, Millis, run_id
+from eva_wire.values.states import JobState, RunState
 from tests.fakes.rpc.server import RpcMaster, refusal, rpc_master, spec
 
 SIZE = 2_500

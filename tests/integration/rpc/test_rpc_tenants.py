@@ -8,10 +8,10 @@ from pathlib import Path
 import grpc
 import pytest
 
-from eva_master.adapters.rpc._proto import api_pb2 as pb
-from eva_master.adapters.rpc._proto.api_pb2_grpc import ClusterStub, JobsStub
 from eva_master.model.accounting.tenants import TenantRules
-from eva_master.model.users import Role
+from eva_wire._proto import api_pb2 as pb
+from eva_wire._proto.api_pb2_grpc import ClusterStub, JobsStub
+from eva_wire.values.users import Role
 from tests.fakes.rpc.server import RpcMaster, rpc_master
 
 RULES = TenantRules({"vision": ("ada",), "speech": ("b*",)})

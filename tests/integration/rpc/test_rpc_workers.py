@@ -12,8 +12,6 @@ import grpc
 import pytest
 from structlog.testing import capture_logs
 
-from eva_master.adapters.rpc._proto import worker_pb2 as pb
-from eva_master.adapters.rpc._proto.worker_pb2_grpc import WorkersStub
 from eva_master.adapters.rpc.workers import messages, sessions
 from eva_master.adapters.rpc.workers.sessions import MessageRate, Welcome, WorkerSessions, _Session
 from eva_master.control.state.store import State
@@ -26,7 +24,6 @@ from eva_master.model.actions import (
     TaskOrder,
     TellMerge,
 )
-from eva_master.model.errors import Unreachable
 from eva_master.model.events import (
     Phase,
     ProgressSampled,
@@ -37,11 +34,14 @@ from eva_master.model.events import (
     WorkerReported,
 )
 from eva_master.model.forks.merging import MergeRound
-from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.job import Program
 from eva_master.model.records import Progress
 from eva_master.model.resources import Resources
-from eva_master.model.states import InstanceState
+from eva_wire._proto import worker_pb2 as pb
+from eva_wire._proto.worker_pb2_grpc import WorkersStub
+from eva_wire.values.errors import Unreachable
+from eva_wire.values.ids import InstanceId, JobId, Millis, RunId
+from eva_wire.values.states import InstanceState
 from tests.fakes.patience import DEADLINE_S
 from tests.fakes.rpc.server import Agent, RpcMaster, rpc_master
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from eva_worker._proto import worker_pb2 as pb
+from eva_wire._proto import worker_pb2 as pb
 from eva_worker.tasks.socket_places import make_socket_directory, socket_path
 from tests.fakes.paths import PYTHON, short_tempdir
 from tests.fakes.rpc.authority import authority
@@ -579,7 +579,7 @@ for _ in EvaIterator(data(), total=1_000_000, checkpoint=save):
 """
 REPORT = """
 import os, sys, grpc
-from eva_worker._proto import iterator_pb2 as pb, iterator_pb2_grpc
+from eva_wire._proto import iterator_pb2 as pb, iterator_pb2_grpc
 with grpc.insecure_channel("unix:" + os.environ["EVA_SOCKET"]) as channel:
     stub = iterator_pb2_grpc.IteratorStub(channel)
     for steps in (3, 7, 7):

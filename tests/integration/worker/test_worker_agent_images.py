@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from eva_worker._proto import worker_pb2 as pb
+from eva_wire._proto import worker_pb2 as pb
 from eva_worker.runtime.docker.runtime import connect
 from tests.fakes.docker import dockerd, registry
 from tests.fakes.docker.registry import Registry

@@ -8,8 +8,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from eva_worker._proto import worker_pb2 as pb
-from eva_worker._proto.worker_pb2_grpc import WorkersStub
+from eva_wire._proto import worker_pb2 as pb
+from eva_wire._proto.worker_pb2_grpc import WorkersStub
 from tests.fakes.rpc.master import FakeMaster
 
 DEADLINE_S = 20  # Less than gRPC's own minute.

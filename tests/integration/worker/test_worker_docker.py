@@ -16,7 +16,7 @@ import psutil
 import pytest
 from docker.models.containers import Container
 
-from eva_worker._proto import worker_pb2 as pb
+from eva_wire._proto import worker_pb2 as pb
 from eva_worker.errors import StartFailed
 from eva_worker.isolation import UNPRIVILEGED
 from eva_worker.orders import TaskKey

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from eva_worker._proto import worker_pb2 as pb
+from eva_wire._proto import worker_pb2 as pb
 from eva_worker.orders import TaskKey
 from eva_worker.runtime import Exit, TaskSpec
 from eva_worker.runtime.docker.runtime import DockerRuntime, connect

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from eva_worker._proto import worker_pb2 as pb
+from eva_wire._proto import worker_pb2 as pb
 from tests.fakes.rpc.master import DEADLINE_S, FakeMaster
 from tests.integration.worker.test_worker_agent import RUN, Worker, until
 

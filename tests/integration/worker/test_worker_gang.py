@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from eva_worker._proto import worker_pb2 as pb
+from eva_wire._proto import worker_pb2 as pb
 from tests.fakes.paths import PYTHON
 from tests.fakes.rpc.master import DEADLINE_S, FakeMaster
 

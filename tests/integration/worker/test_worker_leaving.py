@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from eva_worker._proto import worker_pb2 as pb
+from eva_wire._proto import worker_pb2 as pb
 from eva_worker.settings import SUPERVISOR
 from tests.fakes.aws.metadata import REBALANCE, FakeMetadata
 from tests.fakes.rpc.master import DEADLINE_S, FakeMaster

@@ -9,7 +9,7 @@ from typing import cast
 
 import grpc
 
-from eva_worker._proto import worker_pb2 as pb
+from eva_wire._proto import worker_pb2 as pb
 from eva_worker.link.session import Session
 from eva_worker.orders import Progress, Report, TaskKey, Welcome
 from eva_worker.tasks.fence import Fence

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from eva_worker._proto import worker_pb2 as pb
+from eva_wire._proto import worker_pb2 as pb
 from eva_worker.errors import Missing
 from eva_worker.files.download import Fetcher
 from eva_worker.files.inputs import Roots

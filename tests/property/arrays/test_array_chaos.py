@@ -13,14 +13,14 @@ from eva_lab.simulator.cluster.work import Work
 from eva_master.control.readside import shown_tasks
 from eva_master.control.readside.model import ClusterModel
 from eva_master.control.state.store import State
-from eva_master.model.accounting.bounds import ASKS_FOR_RETRY, JobKind
 from eva_master.model.events import CancelRequested, JobSubmitted
-from eva_master.model.ids import Family, JobId, Millis, RunId, Workload
 from eva_master.model.job import ArrayRules, FailureRules, JobSpec, Program, TaskSpec
 from eva_master.model.records import Job, TaskRun
 from eva_master.model.resources import NOTHING, Resources
-from eva_master.model.states import TERMINAL_RUN, JobState, RunState
 from eva_master.ports.reading import TaskPage
+from eva_wire.values.bounds import ASKS_FOR_RETRY, JobKind
+from eva_wire.values.ids import Family, JobId, Millis, RunId, Workload
+from eva_wire.values.states import TERMINAL_RUN, JobState, RunState
 from tests.drawing import drawn
 from tests.fakes.chaos import CapriciousPolicy, ChaoticWorld
 from tests.property.test_control_loop import CATALOG, QUICK, _check_now, _pick, _stuck

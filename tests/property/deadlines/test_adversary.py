@@ -16,7 +16,7 @@ from eva_lab.simulator.cluster.supply.spot_market import NOTICE_MS
 from eva_lab.simulator.run import Setup, Simulation
 from eva_master.model.catalog import Purchase
 from eva_master.model.fleet.market import Market, Span
-from eva_master.model.ids import Millis, OfferingId
+from eva_wire.values.ids import Millis, OfferingId
 from tests.drawing import drawn
 from tests.property.deadlines.test_any_market import MINUTE, check_in_time, drawn_jobs, works
 from tests.simulation.spot.test_spot_markets import GPU

@@ -12,10 +12,10 @@ from eva_lab.simulator.run import Setup, Simulation
 from eva_master.control.state.store import State
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.fleet.market import Market, Span
-from eva_master.model.ids import Family, Price
 from eva_master.model.planning.spot_choice import SpotChoice
 from eva_master.model.resources import Resources
 from eva_master.model.trace import Trace, TraceTask
+from eva_wire.values.ids import Family, Price
 from tests.drawing import drawn
 from tests.simulation.spot.test_spot_markets import HOUR, jobs, simulated
 

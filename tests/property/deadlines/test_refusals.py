@@ -14,10 +14,10 @@ from eva_master.app.policy_registry import policies
 from eva_master.control.features.deadlines.refusing import refusal
 from eva_master.control.settings import Limits, Settings
 from eva_master.model.catalog import Catalog
-from eva_master.model.ids import JobId
 from eva_master.model.job import Deadline, JobSpec
-from eva_master.model.states import TERMINAL_JOB, JobState
 from eva_master.testing.job_views import with_values
+from eva_wire.values.ids import JobId
+from eva_wire.values.states import TERMINAL_JOB, JobState
 from tests.drawing import drawn
 from tests.fakes.jobs import job, offering
 

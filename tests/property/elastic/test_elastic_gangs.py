@@ -7,8 +7,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import JobId
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import JobId
 from tests.drawing import drawn
 from tests.fakes.chaos import CapriciousPolicy, ChaoticWorld
 from tests.fakes.policies.sizes import Fickle

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from eva_master.app.policy_registry import policies
 from eva_master.control.measure import ledger
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Catalog, InstanceType, Offering, Purchase
 from eva_master.model.events import NodeRequested
 from eva_master.model.fleet.nodes import NODE_ZONE, NodeVerb, OwnedNode
-from eva_master.model.ids import Family, InstanceId, Price
 from eva_master.model.planning.suspension import Preemption
 from eva_master.model.resources import Resources
-from eva_master.model.states import InstanceState
 from eva_master.ports import Policy
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Family, InstanceId, Price
+from eva_wire.values.states import InstanceState
 from tests.drawing import drawn
 from tests.fakes.chaos import ChaoticWorld
 from tests.property import test_control_loop as loop

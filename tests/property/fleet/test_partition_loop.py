@@ -17,8 +17,8 @@ from eva_master.model.accounting.tenants import OwnerPatterns
 from eva_master.model.events import DrainRequested, MoveRequested
 from eva_master.model.fleet.partitions import Offers, Partition, PartitionLimits, Rule, with_nodes
 from eva_master.model.records import Instance
-from eva_master.model.states import TERMINAL_JOB, JobState
 from eva_master.ports import Policy
+from eva_wire.values.states import TERMINAL_JOB, JobState
 from tests.drawing import drawn
 from tests.fakes.chaos import CapriciousPolicy, ChaoticWorld
 from tests.fakes.pools.policy import CapriciousLines

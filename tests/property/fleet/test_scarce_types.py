@@ -8,11 +8,11 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eva_master.model.ids import MILLION, Family
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.plan import Assign, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.policies.eva import POLICY
+from eva_wire.values.ids import MILLION, Family
 from tests.drawing import drawn
 from tests.fakes.snapshots import Cluster, carried_out, offer, task
 

@@ -13,8 +13,8 @@ from eva_lab.experiments.fleet import ServersSection, awaited, nodes_of
 from eva_lab.runs import named_policy
 from eva_lab.simulator.results.fleet_bound import fleet_bound
 from eva_lab.simulator.run import Setup, Simulation
-from eva_master.model.ids import MILLION, Family, Workload
 from eva_master.model.trace import GPU_SLOT, Trace, TraceJob, TraceTask
+from eva_wire.values.ids import MILLION, Family, Workload
 from tests.drawing import drawn
 
 ROUND_MS = 60_000

@@ -13,14 +13,14 @@ from eva_lab.simulator.cluster.work import Work
 from eva_master.app.policy_registry import policies
 from eva_master.control.measure import ledger
 from eva_master.control.settings import Settings
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import InstanceType, Offering, Purchase
 from eva_master.model.fleet.nodes import OwnedNode
 from eva_master.model.forks.merging import MergeRule, Merging
-from eva_master.model.ids import Family, InstanceId, JobId, Price, RunId, Workload
 from eva_master.model.job import ForkRules, JobSpec, Program, TaskSpec
 from eva_master.model.resources import Resources
-from eva_master.model.states import JobState, RunState
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Family, InstanceId, JobId, Price, RunId, Workload
+from eva_wire.values.states import JobState, RunState
 from tests.drawing import drawn
 from tests.fakes.chaos import CapriciousPolicy, ChaoticWorld
 

@@ -14,16 +14,16 @@ from eva_master.app.sections.base import OnePolicySection
 from eva_master.app.sections.building import build_policy
 from eva_master.app.sections.policies import forking_by
 from eva_master.control.settings import Settings
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import InstanceType, Offering, Purchase
 from eva_master.model.fleet.forking import Forking
 from eva_master.model.fleet.nodes import OwnedNode
 from eva_master.model.fleet.partitions import Partitions
 from eva_master.model.forks.merging import NOT_BEGUN
-from eva_master.model.ids import Family, InstanceId, Price, RunId, Workload
 from eva_master.model.job import ForkRules, JobSpec, Program, Restarts, TaskSpec
 from eva_master.model.resources import Resources
-from eva_master.model.states import TERMINAL_RUN, JobState
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Family, InstanceId, Price, RunId, Workload
+from eva_wire.values.states import TERMINAL_RUN, JobState
 from tests.drawing import drawn
 
 ROUND_MS = 60_000

@@ -25,7 +25,7 @@ from eva_master.control.features.forks import tracker
 from eva_master.control.features.forks.tracker import Runner
 from eva_master.model.forks.merging import NOT_BEGUN, MergeRule, Merging, PartFate
 from eva_master.model.forks.merging import GivenWeights as GivenPart
-from eva_master.model.ids import Millis
+from eva_wire.values.ids import Millis
 from eva_worker.errors import Missing
 from eva_worker.orders import KeptPart, MergeNews, MergeRound, Part, PartGiven, PartsMerged, TaskKey
 from eva_worker.tasks.forks import ForkMerges

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from eva_master.control.features.forks import tracker
 from eva_master.control.features.forks.tracker import Done, Runner
 from eva_master.model.forks.merging import NOT_BEGUN, GivenWeights, MergeRule, Merging, PartFate
-from eva_master.model.ids import Millis
+from eva_wire.values.ids import Millis
 from tests.drawing import drawn
 
 RULE = MergeRule(check="loss", tolerance_ppm=20_000)

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from eva_master.control.machine import Machine
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.actions import Action, RequestPlan
 from eva_master.model.catalog import Catalog
 from eva_master.model.events import (
@@ -16,9 +15,10 @@ from eva_master.model.events import (
     PlanReady,
     WorkerRegistered,
 )
-from eva_master.model.ids import InstanceId, Millis
 from eva_master.model.job import JobSpec
 from eva_master.ports import Policy
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import InstanceId, Millis
 
 
 class Cluster:

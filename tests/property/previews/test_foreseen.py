@@ -19,7 +19,6 @@ from eva_master.model.fleet.partitions import (
     Partitions,
     ShortJobs,
 )
-from eva_master.model.ids import Family, InstanceId, Millis, Price
 from eva_master.model.job import Deadline, JobSpec, Latency
 from eva_master.model.planning.quotas import Tenancy
 from eva_master.model.planning.spot_choice import SpotChoice
@@ -27,6 +26,7 @@ from eva_master.model.planning.suspension import Preemption
 from eva_master.model.resources import Resources
 from eva_master.packing.parts.splitter import Splitter
 from eva_master.ports import Policy
+from eva_wire.values.ids import Family, InstanceId, Millis, Price
 from tests.drawing import drawn
 from tests.fakes.jobs import LARGE, MEDIUM, SMALL, job
 from tests.property.previews.cluster import Cluster, compare

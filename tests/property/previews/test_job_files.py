@@ -11,13 +11,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eva_master.adapters.jobfile.schema import JobFile
 from eva_master.adapters.resolving.parse import parse_job
 from eva_master.adapters.resolving.partition import Placement
 from eva_master.app.policy_registry import policies
 from eva_master.control.settings import Limits, Settings
 from eva_master.model.catalog import Catalog, InstanceType, Offering, Purchase, spot_family
-from eva_master.model.errors import EvaError
 from eva_master.model.fleet.nodes import NODE_ZONE, OwnedNode
 from eva_master.model.fleet.partitions import (
     Budget,
@@ -26,13 +24,15 @@ from eva_master.model.fleet.partitions import (
     Partitions,
     ShortJobs,
 )
-from eva_master.model.ids import Family, InstanceId, Price
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.quotas import Tenancy
 from eva_master.model.planning.suspension import Preemption
 from eva_master.model.resources import Resources
 from eva_master.packing.parts.splitter import Splitter
 from eva_master.ports import Policy
+from eva_wire.jobfile.schema import JobFile
+from eva_wire.values.errors import EvaError
+from eva_wire.values.ids import Family, InstanceId, Price
 from tests.drawing import drawn
 from tests.fakes.jobs import LARGE, MEDIUM, SMALL
 from tests.property.previews.cluster import Cluster, compare

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eva_master.control.measure import ledger
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import Millis, own_run
 from eva_master.model.job import Stragglers
 from eva_master.model.planning.plan import Duplicate, Plan, PolicyMemory, Retire
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.suspension import Preemption
-from eva_master.model.states import HOLDING, TERMINAL_RUN, JobState, RunState
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Millis, own_run
+from eva_wire.values.states import HOLDING, TERMINAL_RUN, JobState, RunState
 from tests.drawing import drawn
 from tests.fakes.chaos import CapriciousPolicy, ChaoticWorld
 from tests.property.test_control_loop import (

@@ -13,8 +13,8 @@ from eva_lab.simulator.cluster.work import Work
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.settings import Limits, Settings
 from eva_master.model.fleet.partitions import Partition, Partitions
-from eva_master.model.ids import Millis
 from eva_master.model.records import Job, TaskRun
+from eva_wire.values.ids import Millis
 from tests.drawing import drawn
 from tests.fakes.jobs import LARGE, job
 

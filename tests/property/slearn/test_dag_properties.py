@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from eva_master.learning.knowledge import Knowledge
 from eva_master.learning.run_times.dags import DagTimes, EndedStage, Seen, StageTimes
 from eva_master.model.arithmetic.fixed_point import exp_of_ppm, log_ppm
-from eva_master.model.ids import JobId
 from eva_master.model.planning.estimate import LONGEST_MS
+from eva_wire.values.ids import JobId
 from tests.drawing import drawn
 
 times_ms = st.one_of(st.sampled_from([1, LONGEST_MS]), st.integers(1, LONGEST_MS))

@@ -11,10 +11,10 @@ from eva_master.learning.run_times.posterior import NONE_FINISHED, Finished, Pri
 from eva_master.learning.runtimes import RunTimes, Traits
 from eva_master.model.arithmetic.fixed_point import exp_of_ppm, log_ppm
 from eva_master.model.events import Phase
-from eva_master.model.ids import MILLION, JobId, Millis, RunId, run_id
 from eva_master.model.planning.estimate import LONGEST_MS, Estimate, Estimates, Source
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.resources import Resources
+from eva_wire.values.ids import MILLION, JobId, Millis, RunId, run_id
 from tests.drawing import drawn
 from tests.fakes.hand_driven import JOB, SETTINGS, Cluster
 from tests.unit.learning.test_run_time_estimates import restarted

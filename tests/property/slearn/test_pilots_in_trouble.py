@@ -7,11 +7,11 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.suspension import Preemption
 from eva_policies.slearn import POLICY
 from eva_policies.slearn.config import Config
+from eva_wire.values.bounds import JobKind
 from tests.drawing import drawn
 from tests.fakes.chaos import ChaoticWorld
 from tests.property import test_control_loop as loop

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from eva_lab.simulator.cluster.work import Work
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.settings import Settings
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import InstanceType, Offering, Purchase
 from eva_master.model.fleet.nodes import NODE_ZONE, OwnedNode
-from eva_master.model.ids import Family, InstanceId, Millis, Price, RunId, Workload
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.resources import Resources
-from eva_master.model.states import RunState
 from eva_master.policies.eva import POLICY as EVA
 from eva_policies.slearn import POLICY
 from eva_policies.slearn.config import Config
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Family, InstanceId, Millis, Price, RunId, Workload
+from eva_wire.values.states import RunState
 from tests.drawing import drawn
 
 FAMILY, SLOT = Family("c"), Resources(0, 1_000, 1_024)

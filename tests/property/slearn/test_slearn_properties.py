@@ -7,11 +7,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.arithmetic.fixed_point import log_ppm
 from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.events import Phase, RunReport, WorkerReported
-from eva_master.model.ids import JobId, Millis, RunId
 from eva_master.model.planning.estimate import LONGEST_MS, Estimate, Estimates, Source
 from eva_master.model.planning.job_view import DagView
 from eva_master.model.planning.snapshot import Snapshot
@@ -21,6 +19,8 @@ from eva_master.testing.snapshots import START
 from eva_policies.slearn import POLICY
 from eva_policies.slearn.config import Config
 from eva_policies.slearn.memory import Memory
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import JobId, Millis, RunId
 from tests.drawing import drawn
 from tests.fakes.hand_driven import JOB, SETTINGS, Cluster
 from tests.fakes.snapshots import Cluster as Views

@@ -10,11 +10,11 @@ from eva_master.control.standing.standing import Standing
 from eva_master.control.state.store import State
 from eva_master.control.supply import availability
 from eva_master.model.events import DrainRequested
-from eva_master.model.ids import Millis
 from eva_master.model.planning.standing import Line
 from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.model.resources import NOTHING, Resources
-from eva_master.model.states import InstanceState, JobState, RunState
+from eva_wire.values.ids import Millis
+from eva_wire.values.states import InstanceState, JobState, RunState
 from tests.drawing import drawn
 from tests.fakes.chaos import CapriciousPolicy, ChaoticWorld
 from tests.fakes.pools.policy import CapriciousLines

@@ -7,17 +7,17 @@ from dataclasses import replace
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.events import ClosingDown
-from eva_master.model.ids import MILLION, Price
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.suspension import Preemption
-from eva_master.model.states import InstanceState
 from eva_master.packing.parts.splitter import Splitter
 from eva_master.policies.no_packing import POLICY as NO_PACKING
 from eva_policies.cloudcoaster import POLICY as CLOUDCOASTER
 from eva_policies.cloudcoaster.config import Config
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import MILLION, Price
+from eva_wire.values.states import InstanceState
 from tests.drawing import drawn
 from tests.fakes.chaos import ChaoticWorld
 from tests.property.standing.test_lines import _check_bound, _check_lines

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from eva_lab.runs import named_policy
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.settings import Settings
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import InstanceType, Offering
-from eva_master.model.ids import Family, Price, Workload
 from eva_master.model.job import ElasticGang, JobSpec, Program, TaskSpec
 from eva_master.model.planning.quotas import Tenancy, quota_of
 from eva_master.model.resources import Resources
-from eva_master.model.states import TERMINAL_JOB, JobState
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Family, Price, Workload
+from eva_wire.values.states import TERMINAL_JOB, JobState
 from tests.drawing import drawn
 
 FAMILIES = (Family("v100"), Family("k80"))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from eva_master.model.ids import MILLION, MILLIS_PER_HOUR
+from eva_wire.values.ids import MILLION, MILLIS_PER_HOUR
 from tests.unit.astraea.played import Market, Work, alone, spent
 
 TENANTS = ("ana", "bob", "cy")

@@ -27,7 +27,6 @@ from eva_master.model.accounting.tenants import TenantRules
 from eva_master.model.actions import StartTask
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.changes import Changes
-from eva_master.model.errors import EvaError
 from eva_master.model.events import (
     InstanceUp,
     JobSubmitted,
@@ -35,12 +34,13 @@ from eva_master.model.events import (
     PlanReady,
     WorkerRegistered,
 )
-from eva_master.model.ids import Family, Millis, Price
 from eva_master.model.job import JobSpec
 from eva_master.model.resources import Resources
-from eva_master.model.users import Role, UserToken
 from eva_master.policies.eva import POLICY
 from eva_master.ports.reading import ReadModel
+from eva_wire.values.errors import EvaError
+from eva_wire.values.ids import Family, Millis, Price
+from eva_wire.values.users import Role, UserToken
 from tests.fakes.archive import LoadedArchive
 from tests.fakes.hand_driven import Cluster
 from tests.fakes.rpc.server import NoRounds

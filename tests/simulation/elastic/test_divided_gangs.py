@@ -11,9 +11,9 @@ from eva_master.control.planning.snapshot_builder import snapshot
 from eva_master.control.settings import Settings
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.events import Tick
-from eva_master.model.ids import MILLION, Family, Price, RunId, Workload
 from eva_master.model.job import JobSpec, Program, TaskSpec, Training
 from eva_master.model.resources import Resources
+from eva_wire.values.ids import MILLION, Family, Price, RunId, Workload
 from tests.fakes.jobs import Script
 
 FAST, SLOW = Family("fast"), Family("slow")

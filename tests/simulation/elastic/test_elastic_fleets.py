@@ -10,11 +10,11 @@ from eva_lab.simulator.cluster.work import Work
 from eva_lab.simulator.scenario.fleet import Servers, fleet_nodes
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.settings import Settings
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import Family, Workload
 from eva_master.model.job import ElasticGang, JobSpec, Program, Restarts, TaskSpec
 from eva_master.model.resources import Resources
-from eva_master.model.states import JobState
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Family, Workload
+from eva_wire.values.states import JobState
 
 POLICIES = ("hadar", "hadar_published", "gavel", "gavel:makespan", "tiresias", "yarn_cs")
 FAST, SLOW = Family("fast"), Family("slow")

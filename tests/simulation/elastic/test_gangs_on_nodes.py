@@ -13,11 +13,11 @@ from eva_master.model.catalog import InstanceType, Offering, Purchase
 from eva_master.model.events import NodeRequested
 from eva_master.model.fleet.nodes import NODE_ZONE, NodeVerb, OwnedNode
 from eva_master.model.fleet.partitions import Partition, Partitions
-from eva_master.model.ids import Family, InstanceId, JobId, Price
 from eva_master.model.job import JobSpec
 from eva_master.model.resources import Resources
-from eva_master.model.states import JobState, RunState
 from eva_master.packing.elastic.fixed import built
+from eva_wire.values.ids import Family, InstanceId, JobId, Price
+from eva_wire.values.states import JobState, RunState
 from tests.fakes.jobs import job
 
 MINUTE_MS = 60_000

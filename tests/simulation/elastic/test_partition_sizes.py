@@ -9,8 +9,8 @@ from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.policy_registry import policies
 from eva_master.control.settings import Settings
 from eva_master.model.fleet.partitions import Budget, Partition, PartitionLimits, Partitions
-from eva_master.model.states import JobState
 from eva_master.packing.elastic.fixed import built
+from eva_wire.values.states import JobState
 from tests.fakes.jobs import CATALOG, MEDIUM, job
 
 TEN_MINUTES_MS = 600_000

@@ -6,10 +6,10 @@ from eva_lab.simulator.cluster.delays import Delays
 from eva_lab.simulator.cluster.work import Work
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.state.records import placed
-from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.job import JobSpec
 from eva_master.model.records import Job, TaskRun
-from eva_master.model.states import JobState, RunState
+from eva_wire.values.ids import InstanceId, JobId, Millis, RunId
+from eva_wire.values.states import JobState, RunState
 from tests.fakes.jobs import CATALOG, SMALL, job
 from tests.fakes.policies.sizes import Sized
 

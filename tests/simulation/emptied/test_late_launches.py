@@ -9,12 +9,12 @@ from eva_lab.simulator.cluster.work import Work
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.policy_registry import policies
 from eva_master.control.settings import Settings
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Catalog, InstanceType, Offering
-from eva_master.model.ids import Family, Price, RunId, Workload
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.resources import Resources
 from eva_master.packing.elastic.fixed import built
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Family, Price, RunId, Workload
 
 C = Family("c")
 

@@ -19,11 +19,11 @@ from eva_master.model.events import (
     SuspendRequested,
 )
 from eva_master.model.fleet.partitions import Budget, Partition, PartitionLimits, Partitions
-from eva_master.model.ids import JobId, Millis
 from eva_master.model.planning.quotas import Tenancy, quota_of
 from eva_master.model.planning.suspension import Preemption
 from eva_master.model.resources import Resources
-from eva_master.model.states import JobState
+from eva_wire.values.ids import JobId, Millis
+from eva_wire.values.states import JobState
 from tests.fakes.emptied.worlds import MINUTE_MS, SETTINGS, World, after
 from tests.fakes.jobs import CPU, LARGE, MEDIUM, SMALL, job
 from tests.fakes.policies.whole import TRIED

@@ -11,8 +11,8 @@ from eva_lab.simulator.cluster.work import Work
 from eva_master.control.settings import Settings
 from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.fleet.nodes import NODE_ZONE, OwnedNode
-from eva_master.model.ids import InstanceId, Price, RunId
 from eva_master.model.job import JobSpec
+from eva_wire.values.ids import InstanceId, Price, RunId
 from tests.fakes.emptied.worlds import MINUTE_MS, SETTINGS, Scripted, ended_ms
 from tests.fakes.jobs import MEDIUM, SMALL, Script, job
 

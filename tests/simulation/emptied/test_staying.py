@@ -18,8 +18,8 @@ from eva_master.model.events import (
     LaunchFailed,
     SuspendRequested,
 )
-from eva_master.model.ids import InstanceId, JobId, Millis, RunId
-from eva_master.model.states import LIVE, InstanceState, RunState
+from eva_wire.values.ids import InstanceId, JobId, Millis, RunId
+from eva_wire.values.states import LIVE, InstanceState, RunState
 from tests.fakes.emptied.worlds import (
     BOOT_MS,
     DELAYS,

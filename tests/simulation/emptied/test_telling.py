@@ -5,8 +5,8 @@ from __future__ import annotations
 from eva_master.adapters.rpc.server import views
 from eva_master.control.state.store import State
 from eva_master.model.catalog import Catalog
-from eva_master.model.ids import MILLIS_PER_HOUR, InstanceId
-from eva_master.model.states import InstanceState
+from eva_wire.values.ids import MILLIS_PER_HOUR, InstanceId
+from eva_wire.values.states import InstanceState
 from tests.fakes.emptied.worlds import (
     BOOT_MS,
     FIRST,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eva_master.model.ids import RunId
+from eva_wire.values.ids import RunId
 from tests.simulation.emptied.test_late_launches import World
 
 

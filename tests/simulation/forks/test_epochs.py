@@ -14,7 +14,6 @@ from eva_master.control.features.forks import tracker
 from eva_master.control.features.forks.memory import ForkMemory
 from eva_master.control.measure import attained, ledger
 from eva_master.control.settings import Settings
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.actions import TellMerge, WorkerAction
 from eva_master.model.catalog import InstanceType, Offering, Purchase
 from eva_master.model.events import (
@@ -26,12 +25,13 @@ from eva_master.model.events import (
 )
 from eva_master.model.fleet.nodes import NodeVerb, OwnedNode
 from eva_master.model.forks.merging import MergeRule, Merging
-from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload
 from eva_master.model.job import ForkRules, JobSpec, Program, TaskSpec
 from eva_master.model.records import Job, StopReason
 from eva_master.model.resources import Resources
-from eva_master.model.states import JobState, RunState
 from eva_master.testing.job_views import with_values
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload
+from eva_wire.values.states import JobState, RunState
 from tests.fakes.models import model_of
 
 MINUTE_MS = 60_000

@@ -25,17 +25,17 @@ from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
 from eva_master.learning.knowledge import Knowledge
 from eva_master.learning.run_times.dags import DagTimes, EndedStage
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.changes import Changes
-from eva_master.model.errors import InvalidTrace
 from eva_master.model.events import CancelRequested
-from eva_master.model.ids import JobId, Millis, RunId, Workload
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.job_view import DagView, JobView
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.trace import SLOT, EarlierJob, Trace, TraceJob, TraceTask
 from eva_master.testing.job_views import with_values
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.errors import InvalidTrace
+from eva_wire.values.ids import JobId, Millis, RunId, Workload
 from tests.fakes.jobs import CATALOG, CPU
 
 SECOND = 1_000

@@ -9,12 +9,12 @@ import pytest
 from eva_lab.simulator.run import Setup, Simulation
 from eva_lab.simulator.scenario.fixed_cluster import FixedCluster
 from eva_master.app.policy_registry import policies
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import Workload
 from eva_master.model.planning.estimate import Estimate, Estimates, Source
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.trace import SLOT, EarlierJob, Trace, TraceJob, TraceTask
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Workload
 
 SECOND = 1_000
 MINUTE = 60 * SECOND

@@ -13,8 +13,8 @@ from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.policy_registry import policies
 from eva_master.control.readside.publisher import Publisher
 from eva_master.control.settings import Settings
-from eva_master.model.ids import JobId, Workload
-from eva_master.model.states import TERMINAL_JOB, RunState
+from eva_wire.values.ids import JobId, Workload
+from eva_wire.values.states import TERMINAL_JOB, RunState
 from tests.fakes.jobs import job, offering
 
 CATALOG = (offering(4, 200_000), offering(8, 390_000))

@@ -10,14 +10,14 @@ import pytest
 from eva_lab.simulator.results.metrics import SimulationOutcome
 from eva_lab.simulator.run import Setup, Simulation
 from eva_lab.simulator.scenario.fixed_cluster import FixedCluster
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import Millis, Workload
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.trace import SLOT, EarlierJob, Trace, TraceJob, TraceTask
 from eva_master.policies.eva import POLICY as EVA
 from eva_policies.slearn import POLICY
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Millis, Workload
 
 SECOND, LATER = 1_000, 3_600_000
 NAMES = ("etl", "report", "scan")

@@ -11,11 +11,11 @@ import pytest
 
 from eva_lab.runs import Chosen, named_policy, prepared
 from eva_lab.simulator.run import Setup, simulate
-from eva_master.model.ids import Workload
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.trace import Interference
 from eva_master.ports import Policy
+from eva_wire.values.ids import Workload
 from tests.simulation.test_accounting import SHARE, job, setup
 
 POLICIES = ("eva", "eva_published", "no_packing", "stratus", "synergy")

@@ -16,10 +16,10 @@ from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
 from eva_master.learning.delays import OF_TYPES, Delay
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import InstanceId, JobId, Millis, RunId, Workload
 from eva_master.model.planning.plan import Assign, Plan
 from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.policies.eva_published import POLICY
+from eva_wire.values.ids import InstanceId, JobId, Millis, RunId, Workload
 from tests.fakes.jobs import CPU, LARGE, MEDIUM, SMALL, job
 from tests.fakes.learned.lessons import lessons_of, owner_of, teach
 

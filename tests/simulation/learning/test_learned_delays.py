@@ -11,10 +11,10 @@ from eva_master.control.planning.snapshot_builder import snapshot
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
 from eva_master.learning.delays import Delay
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import JobId, Millis, RunId
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.records import Job, TaskRun
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import JobId, Millis, RunId
 from tests.fakes.jobs import CATALOG, LARGE, MEDIUM, Script, job
 from tests.fakes.learned.lessons import lessons_of
 

@@ -10,11 +10,11 @@ from eva_lab.experiments.fleet import ServersSection, awaited, fleet_figures, no
 from eva_lab.runs import named_policy
 from eva_lab.simulator.run import Setup, Simulation
 from eva_lab.traces.fleets.recipes import GpusRecipe
-from eva_master.model.ids import MILLION, Family, Workload
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.trace import Trace
 from eva_master.ports import Policy
+from eva_wire.values.ids import MILLION, Family, Workload
 
 # "near" hardly gains by a V100, "far" much. Two jobs of two GPUs of each, so servers are full.
 LINES = [

@@ -10,9 +10,9 @@ from eva_lab.simulator.cluster.work import Work
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.settings import Settings
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import InstanceId, JobId, Price, RunId, Workload
 from eva_master.model.job import JobSpec
 from eva_master.policies.eva import POLICY
+from eva_wire.values.ids import InstanceId, JobId, Price, RunId, Workload
 from tests.fakes.jobs import CPU, MEDIUM, SMALL, job
 from tests.fakes.learned.lessons import lessons_of, owner_of
 

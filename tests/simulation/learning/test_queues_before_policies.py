@@ -12,19 +12,19 @@ from eva_lab.simulator.cluster.work import Work
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.policy_registry import policies
 from eva_master.control.settings import Limits, Settings
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.events import CancelRequested
 from eva_master.model.fleet.partitions import Budget, Partition, Partitions
-from eva_master.model.ids import Family, JobId, Millis, Price, RunId, Workload
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.records import TaskRun
 from eva_master.model.resources import Resources
-from eva_master.model.states import RunState
 from eva_master.ports import Policy
 from eva_policies.slearn import POLICY
 from eva_policies.slearn.sampling import chosen
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Family, JobId, Millis, Price, RunId, Workload
+from eva_wire.values.states import RunState
 
 CPU = Family("c")
 FOUR = Offering(InstanceType("c.4", CPU, Resources(0, 4_000, 4_096)), Price(400_000))

@@ -12,19 +12,19 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from eva_client.cli import main
 from eva_lab.history import read_history
 from eva_lab.runs import named_policy
 from eva_lab.simulator.run import Simulation
 from eva_lab.simulator.scenario.script import PastScript
 from eva_lab.simulator.simulated_cluster import SimulatedCluster, answered_ms
 from eva_master.adapters.store import SqlJournal
-from eva_master.app.cli import main
 from eva_master.model.actions import TaskOrder
-from eva_master.model.errors import SimulationStalled
 from eva_master.model.events import CancelRequested
-from eva_master.model.ids import JobId, Millis, RunId
 from eva_master.model.job import Program
 from eva_master.model.resources import Resources
+from eva_wire.values.errors import SimulationStalled
+from eva_wire.values.ids import JobId, Millis, RunId
 from tests.fakes.jobs import CATALOG, job
 from tests.simulation.test_accounting import Reluctant
 

@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from eva_client.cli import main
 from eva_lab.runs import named_policy
 from eva_lab.simulator.scenario.left_out import left_out
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.adapters.store import SqlJournal
-from eva_master.app.cli import main
 from eva_master.control.state.store import State
 from eva_master.model.catalog import Purchase
 from eva_master.model.events import ResumeRequested, SuspendRequested
-from eva_master.model.ids import InstanceId, JobId, Millis
 from eva_master.model.records import Drain, Instance
-from eva_master.model.states import InstanceState
+from eva_wire.values.ids import InstanceId, JobId, Millis
+from eva_wire.values.states import InstanceState
 from tests.fakes.jobs import CATALOG, SMALL, job
 
 BEGIN = Millis(1_795_000_000_000)

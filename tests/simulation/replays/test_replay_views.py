@@ -10,12 +10,12 @@ from eva_lab.runs import Chosen, named_policy, prepared
 from eva_lab.simulator.run import Simulation
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.adapters.store import SqlJournal
-from eva_master.model.ids import JobId, Millis, RunId
 from eva_master.model.job import JobSpec, Latency
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.testing.job_views import changed
+from eva_wire.values.ids import JobId, Millis, RunId
 from tests.fakes.jobs import CATALOG, CPU, job
 
 BEGIN = Millis(1_795_000_000_000)

@@ -16,11 +16,11 @@ from eva_master.control.state.derived.company import Company
 from eva_master.control.state.store import State
 from eva_master.model.catalog import Catalog
 from eva_master.model.changes import Changes
-from eva_master.model.ids import InstanceId, JobId, Millis, RunId, run_id
 from eva_master.model.job import Stragglers
 from eva_master.model.records import Job, TaskRun
-from eva_master.model.states import RunState
 from eva_master.ports.reading import TaskPage
+from eva_wire.values.ids import InstanceId, JobId, Millis, RunId, run_id
+from eva_wire.values.states import RunState
 from tests.fakes.archive import LoadedArchive
 from tests.fakes.jobs import MEDIUM, job, task
 from tests.simulation.replicas.test_duplicates import LATE, World

@@ -13,13 +13,13 @@ from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.adapters.store import SqlJournal
 from eva_master.app.policy_registry import policies
 from eva_master.control.measure import ledger
-from eva_master.model.accounting.bounds import ASKS_FOR_RETRY
 from eva_master.model.actions import PlaceOutputs, StartTask, StopTask
 from eva_master.model.events import CancelRequested, OutputsPlaced, SuspendRequested
-from eva_master.model.ids import JobId, Millis, RunId
 from eva_master.model.job import Stragglers
 from eva_master.model.records import TaskRun
-from eva_master.model.states import JobState, RunState
+from eva_wire.values.bounds import ASKS_FOR_RETRY
+from eva_wire.values.ids import JobId, Millis, RunId
+from eva_wire.values.states import JobState, RunState
 from tests.fakes.jobs import MEDIUM, job
 
 MINUTE_MS = 60_000

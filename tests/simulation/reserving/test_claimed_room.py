@@ -9,15 +9,15 @@ import pytest
 
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.building import build_policy
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Purchase
 from eva_master.model.fleet.nodes import OwnedNode
-from eva_master.model.ids import InstanceId
 from eva_master.model.job import Latency
 from eva_master.model.planning.suspension import Preemption
-from eva_master.model.states import JobState
 from eva_master.packing.parts.splitter import Splitter
 from eva_master.ports import Policy
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import InstanceId
+from eva_wire.values.states import JobState
 from tests.fakes.fleets.limited_room import GAP_MS, MINUTE_MS, World, sold
 
 

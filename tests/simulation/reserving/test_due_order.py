@@ -13,11 +13,11 @@ from eva_master.control.settings import Settings
 from eva_master.model.catalog import Catalog
 from eva_master.model.events import ResumeRequested, SuspendRequested
 from eva_master.model.fleet.partitions import Partitions
-from eva_master.model.ids import JobId, Millis
 from eva_master.model.job import Deadline, JobSpec
 from eva_master.model.planning.suspension import Preemption
-from eva_master.model.states import TERMINAL_JOB, JobState
 from eva_master.testing.job_views import with_values
+from eva_wire.values.ids import JobId, Millis
+from eva_wire.values.states import TERMINAL_JOB, JobState
 from tests.fakes.jobs import job, offering
 
 MINUTE = 60_000

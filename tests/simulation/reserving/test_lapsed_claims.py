@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eva_master.app.sections.building import build_policy
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Purchase
 from eva_master.model.fleet.nodes import OwnedNode
-from eva_master.model.ids import InstanceId, JobId, RunId
-from eva_master.model.states import JobState, RunState
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import InstanceId, JobId, RunId
+from eva_wire.values.states import JobState, RunState
 from tests.fakes.emptied.worlds import Idle, Scripted
 from tests.fakes.fleets.limited_room import GAP_MS, MINUTE_MS, World, sold
 from tests.fakes.jobs import SMALL, job

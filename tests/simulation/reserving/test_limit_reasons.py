@@ -20,13 +20,13 @@ from eva_master.model.fleet.partitions import (
     Partitions,
     ShortJobs,
 )
-from eva_master.model.ids import Family, Millis, Price
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.quotas import Tenancy
 from eva_master.model.planning.tenancy import ANY_FAMILY
 from eva_master.model.resources import Resources
-from eva_master.model.states import RunState
 from eva_master.ports import Policy
+from eva_wire.values.ids import Family, Millis, Price
+from eva_wire.values.states import RunState
 from tests.fakes.jobs import job
 
 MINUTE_MS = 60_000

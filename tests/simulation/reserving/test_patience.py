@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from eva_master.app.sections.building import build_policy
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Purchase
 from eva_master.model.fleet.nodes import OwnedNode
-from eva_master.model.ids import InstanceId
-from eva_master.model.states import RunState
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import InstanceId
+from eva_wire.values.states import RunState
 from tests.fakes.fleets.limited_room import GAP_MS, MINUTE_MS, World, sold
 
 PATIENCE_MS = 30 * MINUTE_MS

@@ -7,15 +7,15 @@ from dataclasses import replace
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.sections.building import build_policy
 from eva_master.control.settings import Limits, Settings
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Purchase
 from eva_master.model.fleet.nodes import OwnedNode
-from eva_master.model.ids import Family, InstanceId, Millis, RunId, Workload
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.planning.quotas import Tenancy, quota_of
 from eva_master.model.resources import Resources
-from eva_master.model.states import RunState
 from eva_master.testing.job_views import with_values
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Family, InstanceId, Millis, RunId, Workload
+from eva_wire.values.states import RunState
 from tests.fakes.snapshots import offer
 
 MINUTE_MS = 60_000

@@ -11,9 +11,9 @@ from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.policy_registry import policies
 from eva_master.control.settings import Limits, Settings
 from eva_master.model.fleet.partitions import Budget, Partition, PartitionLimits, Partitions
-from eva_master.model.ids import JobId
 from eva_master.model.planning.suspension import Preemption
-from eva_master.model.states import JobState
+from eva_wire.values.ids import JobId
+from eva_wire.values.states import JobState
 from tests.fakes.jobs import LARGE, job
 
 MINUTE_MS = 60_000

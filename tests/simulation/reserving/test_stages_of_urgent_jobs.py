@@ -10,10 +10,10 @@ from eva_master.app.policy_registry import policies
 from eva_master.control.settings import Preemption, Settings
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.events import CancelRequested
-from eva_master.model.ids import Family, JobId, Price
 from eva_master.model.planning.suspension import Suspender
 from eva_master.model.resources import Resources
-from eva_master.model.states import JobState, RunState
+from eva_wire.values.ids import Family, JobId, Price
+from eva_wire.values.states import JobState, RunState
 from tests.fakes.jobs import job
 
 MINUTE_MS = 60_000

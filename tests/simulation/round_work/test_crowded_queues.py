@@ -9,7 +9,6 @@ import pytest
 from eva_lab.runs import named_policy
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.settings import Settings
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
@@ -18,6 +17,7 @@ from eva_master.packing.waiting_turns import Turns
 from eva_master.ports import Policy
 from eva_master.testing.job_views import with_values
 from eva_master.testing.snapshots import offer, task
+from eva_wire.values.bounds import JobKind
 
 TASK, OTHER = task(any=(0, 1, 1)), task(other=(0, 1, 1))
 MOST = 40

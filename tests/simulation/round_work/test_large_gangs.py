@@ -15,10 +15,10 @@ from eva_master.control.measure.throughput import company
 from eva_master.control.readside.gang_parts import parts_of
 from eva_master.control.settings import Settings
 from eva_master.control.state.records import placed
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import Millis
 from eva_master.model.job import ElasticGang, JobSpec
 from eva_master.testing.snapshots import offer, task
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Millis
 
 CATALOG = (
     offer("small", (0, 2, 8), 0.1, setup_s=10),

@@ -12,12 +12,12 @@ from eva_lab.runs import named_policy
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.rounds import cycle
 from eva_master.control.settings import Settings
-from eva_master.model.ids import JobId
 from eva_master.model.job import JobSpec, Stage
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.model.states import JobState
 from eva_master.testing.snapshots import offer, task
+from eva_wire.values.ids import JobId
+from eva_wire.values.states import JobState
 
 SETTINGS = Settings(round_gap_ms=1_000)
 

@@ -10,10 +10,10 @@ import pytest
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.settings import Limits
 from eva_master.model.catalog import Catalog
-from eva_master.model.ids import JobId
 from eva_master.model.job import Deadline
 from eva_master.model.planning.suspension import Preemption
 from eva_master.testing.job_views import with_values
+from eva_wire.values.ids import JobId
 from tests.fakes.jobs import job
 from tests.simulation.shared_limits.test_shared_turns import Idle
 from tests.simulation.shared_limits.turns import (

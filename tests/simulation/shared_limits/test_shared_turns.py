@@ -10,17 +10,17 @@ import pytest
 
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.settings import Limits
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Catalog, InstanceType, Offering, Purchase
 from eva_master.model.events import CancelRequested, MoveRequested, SuspendRequested
 from eva_master.model.fleet.partitions import Budget, Partition, PartitionLimits
-from eva_master.model.ids import Family, JobId, Price, RunId, Workload
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.quotas import Tenancy, quota_of
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import Resources
 from eva_master.testing.job_views import with_values
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Family, JobId, Price, RunId, Workload
 from tests.fakes.jobs import LARGE, MEDIUM, job
 from tests.simulation.shared_limits.turns import (
     BOOT_MS,

@@ -7,9 +7,9 @@ from dataclasses import replace
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.settings import Limits
 from eva_master.model.events import CancelRequested
-from eva_master.model.ids import JobId, Millis
 from eva_master.model.planning.quotas import Tenancy, quota_of
 from eva_master.ports.shared_limits import SharedLimit
+from eva_wire.values.ids import JobId, Millis
 from tests.fakes.jobs import job
 from tests.simulation.shared_limits.test_shared_turns import GPU, gpu_job
 from tests.simulation.shared_limits.turns import (

@@ -6,7 +6,7 @@ import pytest
 
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.model.fleet.partitions import Partition
-from eva_master.model.ids import RunId
+from eva_wire.values.ids import RunId
 from tests.fakes.jobs import job
 from tests.simulation.shared_limits.turns import (
     CI,

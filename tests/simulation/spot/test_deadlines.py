@@ -9,10 +9,10 @@ import pytest
 from eva_lab.simulator.results.metrics import DeadlineFigures
 from eva_lab.simulator.run import Simulation
 from eva_master.model.catalog import Purchase
-from eva_master.model.errors import InvalidTrace
 from eva_master.model.fleet.market import Market, Span
 from eva_master.model.planning.spot_choice import SpotChoice
 from eva_master.model.trace import Trace
+from eva_wire.values.errors import InvalidTrace
 from tests.simulation.spot.test_spot_markets import HOUR, jobs, made, market, simulated
 
 PRICE = 918_000

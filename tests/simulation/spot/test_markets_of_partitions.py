@@ -14,11 +14,11 @@ from eva_master.control.settings import Settings
 from eva_master.model.catalog import InstanceType, Offering, Purchase, spot_family
 from eva_master.model.events import MoveRequested
 from eva_master.model.fleet.partitions import Offers, Partition, Partitions
-from eva_master.model.ids import Family, JobId, Price
 from eva_master.model.job import Deadline, JobSpec
 from eva_master.model.records import MarketRule
 from eva_master.model.resources import Resources
 from eva_master.testing.job_views import with_values
+from eva_wire.values.ids import Family, JobId, Price
 from tests.fakes.jobs import job
 
 MINUTE_MS = 60_000

@@ -13,9 +13,9 @@ from eva_lab.simulator.results.metrics import usd
 from eva_lab.simulator.run import Setup, Simulation
 from eva_master.model.catalog import InstanceType, Offering, Purchase
 from eva_master.model.fleet.market import Market, Span
-from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Family, Price, Workload
 from eva_master.model.resources import Resources
 from eva_master.model.trace import SpotUse, Trace, TraceJob, TraceTask
+from eva_wire.values.ids import MILLION, MILLIS_PER_HOUR, Family, Price, Workload
 
 HOUR = MILLIS_PER_HOUR
 SIZE = Resources(1, 4_000, 16_000)

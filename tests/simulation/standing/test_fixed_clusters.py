@@ -18,7 +18,7 @@ from eva_lab.simulator.results.metrics import InstanceFigures, JobFigures, RunRe
 from eva_lab.simulator.results.short_tasks import Waits, peak_up, short_tasks
 from eva_lab.simulator.scenario.fixed_cluster import FixedCluster
 from eva_master.model.catalog import Purchase
-from eva_master.model.ids import InstanceId
+from eva_wire.values.ids import InstanceId
 
 CUTOFF_S = 90.0
 

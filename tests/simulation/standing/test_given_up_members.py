@@ -21,13 +21,13 @@ from eva_master.model.fleet.partitions import (
     Rule,
     ShortJobs,
 )
-from eva_master.model.ids import JobId, Millis, OfferingId, Price, RunId
 from eva_master.model.job import JobSpec, Latency
 from eva_master.model.records import Instance
-from eva_master.model.states import JobState
 from eva_master.packing.parts.splitter import Splitter
 from eva_master.ports import Policy
 from eva_policies.cloudcoaster.config import Config
+from eva_wire.values.ids import JobId, Millis, OfferingId, Price, RunId
+from eva_wire.values.states import JobState
 from tests.fakes.jobs import LARGE, MEDIUM, SMALL, job
 
 MINUTE_MS = 60_000

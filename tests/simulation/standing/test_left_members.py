@@ -9,11 +9,11 @@ import pytest
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.settings import Settings
 from eva_master.model.events import CancelRequested, DrainRequested
-from eva_master.model.ids import InstanceId, JobId
 from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.standing import Line, Pool
-from eva_master.model.states import JobState
+from eva_wire.values.ids import InstanceId, JobId
+from eva_wire.values.states import JobState
 from tests.fakes.jobs import MEDIUM, job
 
 MINUTE_MS = 60_000

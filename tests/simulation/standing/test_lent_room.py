@@ -5,16 +5,16 @@ from __future__ import annotations
 from eva_lab.simulator.cluster.work import Work
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.settings import Settings
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import InstanceType, Offering
-from eva_master.model.ids import Family, Price, Workload
 from eva_master.model.job import JobSpec, Latency, Program, TaskSpec
 from eva_master.model.resources import Resources
-from eva_master.model.states import InstanceState, JobState, RunState
 from eva_master.packing.parts.splitter import Splitter, below
 from eva_master.policies.no_packing import POLICY as NO_PACKING
 from eva_policies.cloudcoaster import POLICY as CLOUDCOASTER
 from eva_policies.cloudcoaster.config import Config
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Family, Price, Workload
+from eva_wire.values.states import InstanceState, JobState, RunState
 
 CPU = Family("c")
 BOX = Offering(InstanceType("box", CPU, Resources(0, 4_000, 8_192), 1_000, 1_000), Price(1_000_000))

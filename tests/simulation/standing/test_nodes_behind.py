@@ -9,10 +9,10 @@ from eva_master.control.settings import Settings
 from eva_master.model.catalog import Purchase
 from eva_master.model.fleet.nodes import NODE_ZONE, OwnedNode
 from eva_master.model.fleet.partitions import Partitions
-from eva_master.model.ids import InstanceId, Price
-from eva_master.model.states import JobState
 from eva_master.packing.parts.splitter import Splitter
 from eva_master.ports import Policy
+from eva_wire.values.ids import InstanceId, Price
+from eva_wire.values.states import JobState
 from tests.fakes.jobs import MEDIUM, job
 from tests.simulation.standing.test_given_up_members import SHORT, World
 

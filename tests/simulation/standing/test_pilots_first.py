@@ -10,11 +10,9 @@ from eva_lab.simulator.cluster.work import Work
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.planning.snapshot_builder import snapshot
 from eva_master.control.settings import Settings
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import InstanceType, Offering, Purchase
 from eva_master.model.events import CancelRequested
 from eva_master.model.fleet.nodes import NODE_ZONE, OwnedNode
-from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.planning.estimate import Estimates, Source
 from eva_master.model.planning.job_view import JobView
@@ -23,11 +21,13 @@ from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.standing import Line, Pool
 from eva_master.model.records import TaskRun
 from eva_master.model.resources import Resources
-from eva_master.model.states import RunState
 from eva_master.ports import Policy
 from eva_policies.slearn import POLICY
 from eva_policies.slearn.sampling import chosen
 from eva_policies.slearn.sizes import work_of
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload
+from eva_wire.values.states import RunState
 
 CPU, SLOT = Family("own"), Resources(0, 1_000, 1_024)
 BOX = Offering(InstanceType("own.1", CPU, SLOT), Price(0), NODE_ZONE, Purchase.OWNED)

@@ -10,15 +10,15 @@ import pytest
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.features.pools.admission import Bar
 from eva_master.control.settings import Settings
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import InstanceType, Offering
-from eva_master.model.ids import Family, JobId, Millis, Price, RunId, Workload
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.quotas import Tenancy, quota_of
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import Resources
-from eva_master.model.states import RunState
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Family, JobId, Millis, Price, RunId, Workload
+from eva_wire.values.states import RunState
 from tests.fakes.models import model_of
 from tests.fakes.pools.policy import Config, PoolPolicy
 from tests.unit.standing.test_pools import BOX, QUICK, _array

@@ -10,17 +10,17 @@ from eva_lab.runs import named_policy
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.adapters.rpc.server import views
 from eva_master.control.settings import Settings
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.accounting.tenants import TenantRules
 from eva_master.model.actions import Reply
 from eva_master.model.catalog import Purchase
 from eva_master.model.fleet.nodes import OwnedNode
-from eva_master.model.ids import Family, InstanceId, JobId, Millis, Workload
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.planning.quotas import Tenancy, quota_of
 from eva_master.model.resources import Resources
-from eva_master.model.states import JobState, RunState
 from eva_master.testing.job_views import with_values
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Family, InstanceId, JobId, Millis, Workload
+from eva_wire.values.states import JobState, RunState
 from tests.fakes.models import model_of
 from tests.fakes.snapshots import offer
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from eva_client.cli import main
 from eva_lab.simulator.cluster.attempt_log import CoveredTime
 from eva_lab.simulator.results.lower_bound import reference_bound
 from eva_lab.simulator.results.metrics import SimulationOutcome
@@ -16,13 +17,12 @@ from eva_lab.simulator.run import Setup, simulate
 from eva_lab.traces import read_trace, write_trace
 from eva_lab.traces.describe import describe
 from eva_master.adapters.catalog import load_catalog
-from eva_master.app.cli import main
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.errors import InvalidTrace
-from eva_master.model.ids import Family, Workload
 from eva_master.model.resources import Resources
 from eva_master.model.trace import Trace, TraceJob, TraceTask
 from eva_master.policies.no_packing import POLICY
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.errors import InvalidTrace
+from eva_wire.values.ids import Family, Workload
 from tests.fakes.jobs import offering
 from tests.fakes.traces import job, task, write_jobs
 

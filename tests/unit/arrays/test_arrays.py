@@ -14,7 +14,6 @@ from eva_master.control.machine import Machine
 from eva_master.control.settings import Settings
 from eva_master.control.state.job_tasks import SHOWN_AT_ONCE
 from eva_master.control.state.store import State
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.actions import Action, RequestPlan
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.events import (
@@ -29,14 +28,15 @@ from eva_master.model.events import (
     WorkerRegistered,
     WorkerReported,
 )
-from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload, run_id
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.records import Job, TaskRun
 from eva_master.model.resources import Resources
-from eva_master.model.states import RunState
 from eva_master.testing.job_views import with_values
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload, run_id
+from eva_wire.values.states import RunState
 
 C = Family("c")
 HUGE = 100_000

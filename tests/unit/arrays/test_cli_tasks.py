@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from eva_master.adapters.rpc._proto import api_pb2 as pb
-from eva_master.app.cli import main
-from eva_master.app.cli.session import console
-from eva_master.app.cli.views import job_tasks
-from eva_master.app.cli.waiting import Display, progress_table
+from eva_client.cli import main
+from eva_client.cli.session import console
+from eva_client.cli.views import job_tasks
+from eva_client.cli.waiting import Display, progress_table
+from eva_wire._proto import api_pb2 as pb
 from tests.fakes.rpc.api import NOW_MS, FakeApi
 
 Run = Callable[..., Result]

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from eva_master.adapters.jobfile.reading import check_job
 from eva_master.adapters.resolving.parse import parse_job
 from eva_master.adapters.store import task_specs
 from eva_master.control import converge
@@ -16,14 +15,15 @@ from eva_master.control.machine import Machine
 from eva_master.control.settings import Limits, Settings
 from eva_master.control.state import runs as runs_module
 from eva_master.control.state.store import State
-from eva_master.model.accounting.bounds import MOST_TASKS
 from eva_master.model.actions import Reply
-from eva_master.model.errors import InvalidJob, LimitExceeded
 from eva_master.model.events import CancelRequested, JobSubmitted, Phase
-from eva_master.model.ids import JobId, Millis, run_id
 from eva_master.model.job import JobSpec, different
 from eva_master.model.records import Job, TaskRun, untouched
-from eva_master.model.states import JobState, RunState
+from eva_wire.jobfile.reading import check_job
+from eva_wire.values.bounds import MOST_TASKS
+from eva_wire.values.errors import InvalidJob, LimitExceeded
+from eva_wire.values.ids import JobId, Millis, run_id
+from eva_wire.values.states import JobState, RunState
 from tests.fakes.hand_driven import JOB, Cluster
 from tests.fakes.jobs import CATALOG, job, task
 

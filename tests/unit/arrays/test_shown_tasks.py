@@ -14,10 +14,10 @@ from eva_master.control.readside.model import ClusterModel
 from eva_master.control.readside.publisher import Publisher
 from eva_master.control.settings import Settings
 from eva_master.model.events import CancelRequested, Phase
-from eva_master.model.ids import JobId, Millis, Workload
-from eva_master.model.states import RunState
 from eva_master.packing.valuation.job_valuation import JobReservations, JobValuation
 from eva_master.ports.reading import SMALL_JOB, JobRecord, TaskPage
+from eva_wire.values.ids import JobId, Millis, Workload
+from eva_wire.values.states import RunState
 from tests.unit.arrays.test_arrays import JOB, OFFERING, TASK, Array, calls
 
 NOW = Millis(1_000)

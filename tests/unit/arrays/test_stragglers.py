@@ -7,9 +7,7 @@ from dataclasses import replace
 import pytest
 
 from eva_master.control.planning.validate_plan import reconcile
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import InstanceType, Offering
-from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload
 from eva_master.model.job import Program, TaskSpec
 from eva_master.model.planning.estimate import Estimate, Source
 from eva_master.model.planning.plan import Assign, Duplicate, NewInstance, Plan, Retire
@@ -25,6 +23,8 @@ from eva_master.model.resources import Resources
 from eva_master.packing.extra_runs import stragglers
 from eva_master.packing.plan_effect import PlanEffect
 from eva_master.testing.job_views import job_view
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload
 
 C = Family("c")
 BOX = Offering(InstanceType("c.2", C, Resources(0, 2_000, 8_192)), Price(100_000))

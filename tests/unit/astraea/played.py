@@ -7,23 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.accounting.ended_jobs import EndedJob
 from eva_master.model.accounting.worth import Worth
 from eva_master.model.catalog import InstanceType, Offering, Purchase
-from eva_master.model.ids import (
-    MILLION,
-    MILLIS_PER_HOUR,
-    Exact,
-    Family,
-    InstanceId,
-    JobId,
-    Millis,
-    Price,
-    RunId,
-    Workload,
-    run_id,
-)
 from eva_master.model.job import Program, TaskSpec
 from eva_master.model.planning.elastic import Elastic
 from eva_master.model.planning.job_view import GpuTime, JobView
@@ -37,6 +23,20 @@ from eva_master.testing.job_views import job_view
 from eva_master.testing.snapshots import START, carried_out
 from eva_policies.astraea import POLICY
 from eva_policies.astraea.config import Config
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import (
+    MILLION,
+    MILLIS_PER_HOUR,
+    Exact,
+    Family,
+    InstanceId,
+    JobId,
+    Millis,
+    Price,
+    RunId,
+    Workload,
+    run_id,
+)
 
 GPU = Family("g")
 DAY = 24

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eva_master.model.accounting.worth import Worth
-from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Exact, Family
 from eva_master.model.planning.tenancy import TenantBenefit, Transfer
 from eva_master.model.resources import Resources
 from eva_policies.astraea.requests import RoomRequest
 from eva_policies.astraea.settling import Position, Settlement, settle
 from eva_policies.astraea.standalone_shadow import TwinJob, advance
+from eva_wire.values.ids import MILLION, MILLIS_PER_HOUR, Exact, Family
 from tests.unit.astraea.played import DAY, Market, Work
 
 AMOUNT = st.integers(0, 10**12)

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eva_master.model.ids import MILLION
 from eva_master.model.planning.plan import Assign, Hold, Plan, Suspend
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.testing.plan_checks import check
+from eva_wire.values.ids import MILLION
 from tests.unit.astraea.played import Market, Work
 
 NAMES = ("ana", "bob", "cy")

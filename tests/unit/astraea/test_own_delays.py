@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from eva_master.model.accounting.worth import Worth
-from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Family
 from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.resources import Resources
 from eva_policies.astraea.requests import RoomRequest
 from eva_policies.astraea.standalone_shadow import TwinJob, advance, fits
+from eva_wire.values.ids import MILLION, MILLIS_PER_HOUR, Family
 from tests.unit.astraea.played import Market, Work, alone, spent
 
 HOUR = MILLIS_PER_HOUR

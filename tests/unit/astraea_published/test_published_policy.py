@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from benchmarks.tenants import main
-from eva_master.model.ids import MILLIS_PER_HOUR, Millis
 from eva_master.model.planning.plan import Assign, Hold, Plan, Suspend
 from eva_master.ports import Policy
 from eva_master.testing.plan_checks import check
 from eva_policies.astraea_published.memory import Memory
 from eva_policies.astraea_published.policy import POLICY
+from eva_wire.values.ids import MILLIS_PER_HOUR, Millis
 from tests.unit.astraea.played import Market, Work
 from tests.unit.worlds.small import world, written
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from eva_master.model.ids import MILLION, Family
 from eva_master.model.resources import Resources
 from eva_policies.astraea_published.calendar import Calendar, CalendarServer
 from eva_policies.astraea_published.clock import round_at
@@ -19,6 +18,7 @@ from eva_policies.astraea_published.requests import Bandwidth, Request, Schedule
 from eva_policies.astraea_published.rounds import Ledger, TypeQuota, scheduled
 from eva_policies.astraea_published.schedules import TypeLimit, best
 from eva_policies.astraea_published.theta import LEAST, Full, density, rounds_of
+from eva_wire.values.ids import MILLION, Family
 
 GPU = Family("gpu")
 ONE = Resources(1, 0, 0)

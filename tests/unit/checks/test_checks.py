@@ -164,9 +164,9 @@ def test_links_that_lead_nowhere_are_refused(
 def test_folders_of_too_many_files_are_refused(tmp_path: Path, write: Write) -> None:
     for number in range(sizes.FILES_PER_FOLDER):
         write(f"eva_master/rooms/module_{number}.py", "")
-        write(f"eva_master/app/cli/module_{number}.py", "")
+        write(f"eva_client/cli/module_{number}.py", "")
     write("eva_master/rooms/inner/module.py", "")
-    write("eva_master/app/cli/one_more.py", "")
+    write("eva_client/cli/one_more.py", "")
     assert list(sizes.faults(tmp_path)) == []
     write("eva_master/rooms/one_more.py", "")
     assert list(sizes.faults(tmp_path)) == [

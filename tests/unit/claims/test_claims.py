@@ -6,8 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.planning.plan import Assign, Hold, Plan, Suspend
 from eva_master.model.planning.snapshot import RemainingWork, Snapshot
 from eva_master.model.planning.suspension import Preemption
@@ -15,6 +13,8 @@ from eva_master.packing.claims import making
 from eva_master.packing.claims.making import Rules, with_claims
 from eva_master.packing.claims.views import ClaimView
 from eva_master.packing.claims.walk import Way
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import InstanceId, JobId, RunId
 from tests.fakes.snapshots import START, Cluster, offer, task
 
 FOUR, ONE = task("w", any=(0, 4, 8)), task("w", any=(0, 1, 2))

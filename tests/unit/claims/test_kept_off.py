@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eva_master.control.rounds.rules.claimed_room import kept_off
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.planning.claims import Claim
 from eva_master.model.planning.plan import Assign, Duplicate, Hold, NewInstance, Plan, Resize
 from eva_master.model.planning.snapshot import RemainingWork, Snapshot
 from eva_master.model.planning.standing import Line, Pool
 from eva_master.packing.plan_effect import PlanEffect
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import InstanceId, JobId, RunId
 from tests.fakes.snapshots import START, Cluster, offer, task
 
 FOUR, ONE = task("w", any=(0, 4, 8)), task("w", any=(0, 1, 2))

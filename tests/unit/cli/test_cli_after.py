@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from eva_master.adapters.jobfile import check_job, in_order, predecessors_of
-from eva_master.adapters.rpc._proto import api_pb2 as pb
-from eva_master.app.cli import main
-from eva_master.model.errors import DuplicateName, InvalidJob
+from eva_client.cli import main
+from eva_wire._proto import api_pb2 as pb
+from eva_wire.jobfile import check_job, in_order, predecessors_of
+from eva_wire.values.errors import DuplicateName, InvalidJob
 from tests.fakes.rpc.api import NOW_MS, FakeApi
 
 Run = Callable[..., Result]

@@ -17,11 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import eva_worker.process.logging
-from eva_master.adapters.text.escapes import VisibleBytes, escaped_json, visible
+from eva_client.cli import main
+from eva_client.cli.views.errors import report
 from eva_master.app import logs
-from eva_master.app.cli import main
-from eva_master.app.cli.views.errors import report
-from eva_master.model.errors import InvalidJob, NotFound, Problem
+from eva_wire.text.escapes import VisibleBytes, escaped_json, visible
+from eva_wire.values.errors import InvalidJob, NotFound, Problem
 from tests.fakes.rpc.api import FakeApi, sample_jobs
 
 # The title, the clipboard, a colour, one-character controls, and the same with 8-bit controls.
@@ -99,7 +99,7 @@ def eva(api: FakeApi, *arguments: str) -> bytes:
     """What the command prints on a terminal, both streams together."""
     terminal, its = pty.openpty()
     with subprocess.Popen(
-        [sys.executable, "-m", "eva_master.app.cli", *arguments],
+        [sys.executable, "-m", "eva_client.cli", *arguments],
         env={**os.environ, **api.environment, "TERM": "dumb", "COLUMNS": "500"},
         stdout=its,
         stderr=its,

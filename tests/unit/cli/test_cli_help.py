@@ -9,7 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from eva_master.app.cli import main
+from eva_client.cli import main
 
 _NO_JSON = {
     "eva up": "runs until it is stopped",

@@ -17,10 +17,10 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
-from eva_master.adapters.rpc._proto import api_pb2 as pb
-from eva_master.app.cli import main, waiting
-from eva_master.app.cli.session import Patience
-from eva_master.model.errors import (
+from eva_client.cli import main, waiting
+from eva_client.cli.session import Patience
+from eva_wire._proto import api_pb2 as pb
+from eva_wire.values.errors import (
     AmbiguousName,
     DuplicateName,
     InvalidJob,
@@ -517,7 +517,7 @@ def test_interrupt_leaves_the_job_running(api: FakeApi, job_file: Path, tmp_path
     with (
         FakeHanging() as hanging,
         subprocess.Popen(
-            [sys.executable, "-m", "eva_master.app.cli", "submit", "--wait", str(job_file)],
+            [sys.executable, "-m", "eva_client.cli", "submit", "--wait", str(job_file)],
             env={**os.environ, **hanging.environment, "XDG_CONFIG_HOME": str(tmp_path)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -551,7 +551,7 @@ class FakeHanging(FakeApi):
 def test_help_does_not_load_what_it_does_not_need() -> None:
     code = (
         "import sys\n"
-        "from eva_master.app.cli import main\n"
+        "from eva_client.cli import main\n"
         "try:\n    main(sys.argv[1:])\n"
         "except SystemExit:\n    pass\n"
         "heavy = {'grpc', 'sqlalchemy', 'google.protobuf', 'obstore'} & sys.modules.keys()\n"
@@ -590,7 +590,7 @@ def test_broken_command_of_another_package_breaks_nothing(
 ) -> None:
     import importlib.metadata
 
-    import eva_master.app.cli as cli
+    import eva_client.cli as cli
 
     broken = importlib.metadata.EntryPoint("other", "eva_no_such_module:command", "eva.commands")
     monkeypatch.setattr(cli, "entry_points", lambda group: [broken])

@@ -11,12 +11,12 @@ import grpc
 import pytest
 from click.testing import CliRunner, Result
 
-from eva_master.adapters.rpc._proto import api_pb2 as pb
-from eva_master.app.cli import main
-from eva_master.app.cli.views import tables
-from eva_master.app.cli.views.words import money
-from eva_master.model.arithmetic.durations import span
-from eva_master.model.errors import EvaError, NotAuthorised, NotFound
+from eva_client.cli import main
+from eva_client.cli.views import tables
+from eva_client.cli.views.words import money
+from eva_wire._proto import api_pb2 as pb
+from eva_wire.values.durations import span
+from eva_wire.values.errors import EvaError, NotAuthorised, NotFound
 from tests.fakes.rpc.api import TOKEN, FakeApi, sample_bill, sample_jobs, sample_plan, sample_state
 
 Run = Callable[..., Result]

@@ -11,8 +11,8 @@ from click.testing import CliRunner, Result
 
 import eva_master.app.local
 import eva_master.app.master
+from eva_client.cli import main
 from eva_master.app import config as config_module
-from eva_master.app.cli import main
 from eva_master.app.config import MasterConfig
 from eva_master.app.local import client_settings, first_job
 

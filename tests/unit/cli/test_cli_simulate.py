@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from eva_master.app.cli import main
+from eva_client.cli import main
 from tests.fakes.traces import job, task, write_jobs
 
 TIMED = re.compile(r'"(wall_s|planning_\w+)": [^,}\n]*')
@@ -113,7 +113,7 @@ def test_two_processes_say_the_same_byte_for_byte(trace: Path, tmp_path: Path) -
         out = tmp_path / seed
         done = subprocess.run(
             [
-                *(sys.executable, "-m", "eva_master.app.cli", "simulate", str(trace)),
+                *(sys.executable, "-m", "eva_client.cli", "simulate", str(trace)),
                 *("-p", "eva_published", "-p", "owl", "--no-reference", "--json"),
                 *("--failures", "0.05", "--refusals", "0.1", "--noise", "0.02", "--seed", "7"),
                 *("--out", str(out), "--format", "jsonl"),

@@ -17,10 +17,10 @@ import grpc
 import pytest
 from click.testing import CliRunner, Result
 
-from eva_master.adapters.rpc._proto import api_pb2 as pb
-from eva_master.app.cli import main
-from eva_master.app.cli import users as module
-from eva_master.model.errors import NotAuthenticated, NotAuthorised
+from eva_client.cli import main
+from eva_client.cli import users as module
+from eva_wire._proto import api_pb2 as pb
+from eva_wire.values.errors import NotAuthenticated, NotAuthorised
 from tests.fakes.rpc.api import NOW_MS, FakeApi
 from tests.fakes.rpc.authority import TestAuthority, authority
 
@@ -302,7 +302,7 @@ def test_the_port_of_the_workers(eva: Run) -> None:
 def test_the_command_says_it_and_nothing_else_does(api: FakeApi, tmp_path: Path) -> None:
     stranger = TestAuthority()
     done = subprocess.run(
-        [sys.executable, "-m", "eva_master.app.cli", "whoami"],
+        [sys.executable, "-m", "eva_client.cli", "whoami"],
         env={
             **os.environ,
             **api.environment,

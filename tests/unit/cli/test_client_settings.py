@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from eva_client.settings import client_file, load_client_config
 from eva_master.adapters.loop.clock import SystemClock
 from eva_master.adapters.store import SqlJournal, UserTokens
-from eva_master.app.client import client_file, load_client_config
 from eva_master.app.operator import write_client_file
-from eva_master.model.errors import InvalidConfig
-from eva_master.model.users import Role
+from eva_wire.values.errors import InvalidConfig
+from eva_wire.values.users import Role
 from tests.fakes.rpc.authority import authority
 
 

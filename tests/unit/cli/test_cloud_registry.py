@@ -10,12 +10,12 @@ import pytest
 from click.testing import CliRunner
 
 import eva_master.app.clouds
-from eva_master.app.cli import main
+from eva_client.cli import main
 from eva_master.app.cloud_provider import CloudProvider
 from eva_master.app.clouds import checked, cloud_commands, clouds
 from eva_master.app.policy_registry import policies
 from eva_master.app.settings import load_master_config, master_model
-from eva_master.model.errors import InvalidConfig
+from eva_wire.values.errors import InvalidConfig
 
 TOY = """
 from dataclasses import replace

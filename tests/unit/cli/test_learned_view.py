@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc.server import learned
 from eva_master.control.state.store import State
 from eva_master.learning.colocation import key
@@ -12,8 +11,9 @@ from eva_master.learning.delays import Delay
 from eva_master.learning.knowledge import Knowledge
 from eva_master.learning.voices.lessons import Lessons
 from eva_master.model.catalog import Purchase
-from eva_master.model.ids import MILLION, JobId, Millis, Workload
 from eva_master.model.records import Job
+from eva_wire._proto import api_pb2 as pb
+from eva_wire.values.ids import MILLION, JobId, Millis, Workload
 from tests.fakes.jobs import CATALOG, CPU, job, task
 from tests.fakes.models import model_of
 

@@ -9,7 +9,7 @@ import pytest
 from eva_master.app.master import Master
 from eva_master.app.policy_registry import policies
 from eva_master.app.settings import load_master_config
-from eva_master.model.errors import InvalidConfig
+from eva_wire.values.errors import InvalidConfig
 
 
 def start(state_dir: Path, **settings: str) -> None:

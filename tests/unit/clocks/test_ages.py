@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from eva_master.adapters.rpc._proto import api_pb2 as pb
-from eva_master.app.cli import main
-from eva_master.app.cli.session import now_of
+from eva_client.cli import main
+from eva_client.cli.session import now_of
+from eva_wire._proto import api_pb2 as pb
 from tests.fakes.rpc.api import FakeApi, sample_jobs, sample_state
 
 FAR_MS = 3_000_000_000_000

@@ -15,7 +15,7 @@ from eva_master.adapters.store.journal import SqlJournal
 from eva_master.model.arithmetic.loop_time import AS_LOOP, Clocks, LoopTime, WallClock
 from eva_master.model.changes import Changes, Round
 from eva_master.model.events import ClocksMoved, Event, Tick
-from eva_master.model.ids import Millis
+from eva_wire.values.ids import Millis
 
 HOUR = 3_600_000
 NOON = 1_800_000_000_000

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from eva_master.adapters.pki.authority import Authority, requested_key
-from eva_master.model.ids import InstanceId, Millis
+from eva_wire.values.ids import InstanceId, Millis
 from eva_worker.errors import NotEnrolled
 from eva_worker.link.enrolment import Enrolment
 from eva_worker.link.identity import Credentials, Identity

@@ -22,10 +22,10 @@ from eva_master.model.events import (
     WorkerRegistered,
     WorkerReported,
 )
-from eva_master.model.ids import JobId, Millis
 from eva_master.model.records import Outcome
-from eva_master.model.states import InstanceState, RunState
 from eva_master.testing.job_views import with_values
+from eva_wire.values.ids import JobId, Millis
+from eva_wire.values.states import InstanceState, RunState
 from tests.unit.control.test_control_cloud import (
     CATALOG,
     FIRST,

@@ -13,10 +13,10 @@ from eva_master.control.state.store import State
 from eva_master.model.actions import Reply
 from eva_master.model.arithmetic.loop_time import AS_LOOP, WallClock
 from eva_master.model.events import ClocksMoved, Tick
-from eva_master.model.ids import JobId, Millis
 from eva_master.model.job import Deadline
 from eva_master.model.records import Outcome
 from eva_master.ports.reading import Outlook
+from eva_wire.values.ids import JobId, Millis
 from tests.unit.control.test_control_cloud import CATALOG
 from tests.unit.deadlines.test_market_choice import due, machine
 

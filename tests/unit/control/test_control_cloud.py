@@ -38,12 +38,12 @@ from eva_master.model.events import (
     WorkerRegistered,
     WorkerReported,
 )
-from eva_master.model.ids import Family, InstanceId, Millis, Price, RunId, Workload
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.planning.plan import Assign, NewInstance, Plan
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import Resources
-from eva_master.model.states import InstanceState, RunState
+from eva_wire.values.ids import Family, InstanceId, Millis, Price, RunId, Workload
+from eva_wire.values.states import InstanceState, RunState
 
 HOUR_MS = 3_600_000
 REGISTER_MS = 600_000

@@ -10,10 +10,10 @@ from eva_master.control.state.store import State
 from eva_master.model.actions import Action, RequestPlan
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.events import JobSubmitted, PlanFailed, PlanReady, Tick
-from eva_master.model.ids import Family, Millis, Price, Workload
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.planning.plan import Assign, NewInstance, Plan
 from eva_master.model.resources import Resources
+from eva_wire.values.ids import Family, Millis, Price, Workload
 
 PERIOD_MS = 300_000
 SETTINGS = Settings(round_gap_ms=1_000, round_period_ms=PERIOD_MS)

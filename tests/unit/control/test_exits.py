@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from eva_master.control.failures import described
-from eva_master.model import states
 from eva_master.model.events import Phase, RunReport
-from eva_master.model.ids import RunId
+from eva_wire.values import states
+from eva_wire.values.ids import RunId
 from eva_worker.process.exits import shell_code
 
 

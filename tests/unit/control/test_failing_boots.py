@@ -16,12 +16,12 @@ from eva_lab.simulator.cluster.work import SimulatedAttempt
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.policy_registry import policies
 from eva_master.control.settings import Settings
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Catalog, InstanceType, Offering
 from eva_master.model.events import CancelRequested, Phase, RunReport, WorkerReported
-from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.resources import Resources
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload
 from tests.drawing import NEW
 from tests.fakes.policies.whole import WHOLE
 

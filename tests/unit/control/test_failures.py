@@ -11,7 +11,6 @@ import pytest
 from eva_master.control.machine import Machine
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.actions import Action, ListCheckpoints, RequestPlan
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.events import (
@@ -26,12 +25,13 @@ from eva_master.model.events import (
     WorkerRegistered,
     WorkerReported,
 )
-from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload
 from eva_master.model.job import FailureRules, JobSpec, Program, TaskSpec
 from eva_master.model.planning.plan import Assign, NewInstance, Plan
 from eva_master.model.records import Job, TaskRun
 from eva_master.model.resources import Resources
-from eva_master.model.states import LIVE, InstanceState, RunState
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload
+from eva_wire.values.states import LIVE, InstanceState, RunState
 
 C = Family("c")
 SIZE = Resources(0, 1000, 1024)

@@ -9,19 +9,10 @@ from eva_master.control.measure import ledger
 from eva_master.control.state.store import State
 from eva_master.learning.voices.lessons import Lessons
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import (
-    MILLION,
-    Family,
-    InstanceId,
-    JobId,
-    Millis,
-    Price,
-    RunId,
-    Workload,
-)
 from eva_master.model.planning.snapshot import ThroughputTable
 from eva_master.model.records import Instance, Job, Progress, TaskRun
 from eva_master.model.resources import Resources
+from eva_wire.values.ids import MILLION, Family, InstanceId, JobId, Millis, Price, RunId, Workload
 from tests.fakes.jobs import CATALOG, LARGE, job, task
 from tests.fakes.learned.lessons import owner_of, teach
 

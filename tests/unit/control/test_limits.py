@@ -11,17 +11,17 @@ from eva_master.control.rounds.rules import caps
 from eva_master.control.rounds.rules.cluster_limits import Usage
 from eva_master.control.settings import Limits, Settings
 from eva_master.control.state.store import State
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.actions import Action, LaunchInstance, Reply, RequestPlan
 from eva_master.model.catalog import InstanceType, Offering
-from eva_master.model.errors import LimitExceeded
 from eva_master.model.events import CancelRequested, JobSubmitted, PlanReady
-from eva_master.model.ids import Family, JobId, Millis, Price, Workload
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import Resources
 from eva_master.packing.plan_effect import PlanEffect
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.errors import LimitExceeded
+from eva_wire.values.ids import Family, JobId, Millis, Price, Workload
 
 OFFERING = Offering(InstanceType("c.1", Family("c"), Resources(0, 1000, 1024)), Price(1))
 TASK = TaskSpec(Workload("w"), Program("true"), ((Family("c"), Resources(0, 1000, 1024)),))

@@ -27,11 +27,11 @@ from eva_master.model.events import (
     RunReport,
     WorkerRegistered,
 )
-from eva_master.model.ids import Family, InstanceId, Millis, Price, RunId, Workload
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.planning.plan import Assign, NewInstance, Plan
 from eva_master.model.resources import Resources
-from eva_master.model.states import RunState
+from eva_wire.values.ids import Family, InstanceId, Millis, Price, RunId, Workload
+from eva_wire.values.states import RunState
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,9 @@ from eva_master.control.state.store import State
 from eva_master.model.actions import Reply, TerminateInstance
 from eva_master.model.changes import Changes
 from eva_master.model.events import CancelRequested, CloudListed, JobSubmitted
-from eva_master.model.ids import JobId, Millis, run_id
 from eva_master.model.job import JobSpec
 from eva_master.model.records import Progress
+from eva_wire.values.ids import JobId, Millis, run_id
 from tests.fakes.rpc.server import CATALOG, add_instance, add_job, spec
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eva_master.control.planning.validate_plan import reconcile
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan, Suspend
 from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
 from eva_master.testing.job_views import changed, job_view
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import InstanceId, JobId, Millis, RunId
 from tests.fakes.jobs import CATALOG, LARGE, MEDIUM, SMALL, task
 
 BOX, TUB = InstanceId("box"), InstanceId("tub")

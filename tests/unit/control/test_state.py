@@ -15,13 +15,13 @@ from eva_master.learning.knowledge import Knowledge
 from eva_master.learning.voices.lessons import Lessons
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.changes import Changes
-from eva_master.model.errors import StorageError
-from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.planning.snapshot import RunView, ThroughputTable
 from eva_master.model.records import Instance, Job, Progress, TaskRun
 from eva_master.model.resources import Resources
-from eva_master.model.states import InstanceState, JobState
+from eva_wire.values.errors import StorageError
+from eva_wire.values.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload
+from eva_wire.values.states import InstanceState, JobState
 from tests.fakes.models import model_of
 
 OFFERING = Offering(InstanceType("c7i.large", Family("c7i"), Resources(0, 2_000, 4_096)), Price(1))

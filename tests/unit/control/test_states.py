@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from eva_master.model.errors import IllegalTransition
-from eva_master.model.states import InstanceState, JobState, RunState, moved
+from eva_wire.values.errors import IllegalTransition
+from eva_wire.values.states import InstanceState, JobState, RunState, moved
 
 
 def test_a_legal_move_extends_the_history() -> None:

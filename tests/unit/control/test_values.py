@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from eva_master.model.catalog import InstanceType, Offering
-from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, RunId
 from eva_master.model.job import JobSpec
 from eva_master.model.records import Instance, Job, Progress, TaskRun
 from eva_master.model.resources import Resources
 from eva_master.model.values import replace
+from eva_wire.values.ids import Family, InstanceId, JobId, Millis, Price, RunId
 
 BOX = Offering(InstanceType("c.2", Family("c"), Resources(0, 2_000, 4_096)), Price(1))
 CHANGES: list[tuple[Any, dict[str, Any]]] = [

@@ -12,7 +12,6 @@ from eva_master.control.features.deadlines.slack import Slack, slack, slack_alon
 from eva_master.control.machine import Machine
 from eva_master.control.measure import remaining
 from eva_master.control.state.store import State
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.actions import RequestPlan
 from eva_master.model.catalog import is_spot
 from eva_master.model.events import (
@@ -26,13 +25,14 @@ from eva_master.model.events import (
     WorkerRegistered,
     WorkerReported,
 )
-from eva_master.model.ids import InstanceId, Millis, RunId
 from eva_master.model.planning.plan import Assign, NewInstance, Plan
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.spot_choice import SpotChoice
 from eva_master.model.records import Job
 from eva_master.model.resources import Resources
-from eva_master.model.states import MarketRule, RunState
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import InstanceId, Millis, RunId
+from eva_wire.values.states import MarketRule, RunState
 from tests.unit.control.test_control_cloud import (
     CATALOG,
     FIRST,

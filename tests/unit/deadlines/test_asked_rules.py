@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from eva_master.app.cli import main
+from eva_client.cli import main
 from eva_master.app.master import control_settings
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.policies import shown_settings

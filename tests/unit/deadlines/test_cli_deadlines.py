@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from eva_master.adapters.rpc._proto import api_pb2 as pb
+from eva_client.cli.views import tables
 from eva_master.adapters.rpc.server.shown.buying import (
     buying_of,
     explain,
@@ -15,14 +15,14 @@ from eva_master.adapters.rpc.server.shown.buying import (
     notes_on,
     why_it_waits,
 )
-from eva_master.app.cli.views import tables
 from eva_master.model.catalog import spot_family
 from eva_master.model.changes import JobAccount
-from eva_master.model.ids import Exact, JobId, Millis
 from eva_master.model.job import Deadline
 from eva_master.model.records import Job
-from eva_master.model.states import JobState, MarketRule
 from eva_master.ports.reading import Outlook
+from eva_wire._proto import api_pb2 as pb
+from eva_wire.values.ids import Exact, JobId, Millis
+from eva_wire.values.states import JobState, MarketRule
 from tests.fakes.jobs import CPU, job
 
 HOUR = 3_600_000

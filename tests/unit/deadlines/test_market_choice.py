@@ -10,10 +10,8 @@ from eva_master.control.machine import Machine
 from eva_master.control.measure.remaining import left_ms
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.actions import Action, Reply
 from eva_master.model.catalog import is_spot, spot_family
-from eva_master.model.errors import InvalidJob
 from eva_master.model.events import (
     InstanceUp,
     JobSubmitted,
@@ -25,14 +23,16 @@ from eva_master.model.events import (
     WorkerFetched,
     WorkerRegistered,
 )
-from eva_master.model.ids import MILLION, InstanceId, JobId, Millis, RunId
 from eva_master.model.job import Deadline
 from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan
 from eva_master.model.planning.snapshot import RunView
 from eva_master.model.planning.spot_choice import SpotChoice
 from eva_master.model.records import Progress
-from eva_master.model.states import JobState, MarketRule, RunState
 from eva_master.testing.job_views import with_values
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.errors import InvalidJob
+from eva_wire.values.ids import MILLION, InstanceId, JobId, Millis, RunId
+from eva_wire.values.states import JobState, MarketRule, RunState
 from tests.unit.control.test_control_cloud import (
     CATALOG,
     FIRST,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from eva_master.adapters.jobfile import check_job
-from eva_master.model.errors import InvalidJob
+from eva_wire.jobfile import check_job
+from eva_wire.values.errors import InvalidJob
 
 JOB = "name: a\nrun: 'true'\nresources: {cpus: 1, memory: 1GiB}\n"
 ARRAY = "kind: array\nduration: 5m\n"

@@ -12,16 +12,16 @@ from eva_master.control.features.deadlines.refusing import refusal
 from eva_master.control.machine import Machine
 from eva_master.control.settings import Limits, Settings
 from eva_master.control.state.store import State
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Catalog, Offering, Purchase, spot_family
 from eva_master.model.events import JobSubmitted, PlanReady
 from eva_master.model.fleet.partitions import Budget, Partition, PartitionLimits, Partitions
-from eva_master.model.ids import Family, JobId, Millis, RunId, Workload
 from eva_master.model.job import Deadline, JobSpec, Program, TaskSpec
 from eva_master.model.planning.plan import Assign, NewInstance, Plan
 from eva_master.model.planning.quotas import Tenancy
 from eva_master.model.resources import Resources
 from eva_master.testing.job_views import with_values
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Family, JobId, Millis, RunId, Workload
 from tests.fakes.jobs import CPU, SMALL, job, offering, task
 from tests.fakes.models import model_of
 from tests.fakes.snapshots import previewed

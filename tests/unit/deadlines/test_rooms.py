@@ -11,10 +11,10 @@ from eva_master.control.features.deadlines.memory import DeadlineMemory
 from eva_master.control.machine import Machine
 from eva_master.model.catalog import Offering, spot_family
 from eva_master.model.events import JobSubmitted, LaunchFailed, PlanReady
-from eva_master.model.ids import JobId, Millis, RunId
 from eva_master.model.planning.plan import Assign, NewInstance, Plan
 from eva_master.model.resources import Resources
-from eva_master.model.states import MarketRule
+from eva_wire.values.ids import JobId, Millis, RunId
+from eva_wire.values.states import MarketRule
 from tests.unit.control.test_control_cloud import (
     SECOND,
     SIZE,

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from eva_master.learning.delays import Delay, DelayTable
-from eva_master.model.ids import Millis
+from eva_wire.values.ids import Millis
 
 SECOND = 1_000
 

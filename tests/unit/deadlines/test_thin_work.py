@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eva_master.adapters.text.quantities import parse_share
 from eva_master.control.features.deadlines.slack import slack
 from eva_master.control.machine import Machine
 from eva_master.learning.market.pools import Pool
 from eva_master.model.events import JobSubmitted, Tick
-from eva_master.model.ids import MILLION, JobId, Millis
 from eva_master.packing.deadlines.thin_work import ThinWork
+from eva_wire.text.quantities import parse_share
+from eva_wire.values.ids import MILLION, JobId, Millis
 from tests.unit.control.test_control_cloud import SPOT, launched
 from tests.unit.deadlines.test_market_choice import HOUR, JOB, machine, within
 

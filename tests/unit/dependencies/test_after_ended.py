@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from eva_master.adapters.jobfile import predecessors_of
-from eva_master.adapters.jobfile.reading import job_schema
 from eva_master.adapters.resolving.parse import parse_job
 from eva_master.adapters.resolving.predecessors import Several
 from eva_master.control.state.store import State
-from eva_master.model.errors import InvalidJob
 from eva_master.model.events import CancelRequested, JobSubmitted
-from eva_master.model.ids import JobId
 from eva_master.model.job import JobSpec, Stage
 from eva_master.model.records import Ended, Outcome
+from eva_wire.jobfile import predecessors_of
+from eva_wire.jobfile.reading import job_schema
+from eva_wire.values.errors import InvalidJob
+from eva_wire.values.ids import JobId
 from tests.fakes.hand_driven import CATALOG, JOB, SLOW, Cluster, Phase
 
 FIRST, NEXT = JobId("job-1"), JobId("next-2")

@@ -9,9 +9,9 @@ import pytest
 
 from eva_master.control.state.derived.dags import MOST_ENDED, MOST_STAGES, Dags
 from eva_master.learning.run_times.dags import EndedStage
-from eva_master.model.ids import JobId, Millis
 from eva_master.model.records import Job
-from eva_master.model.states import JobState
+from eva_wire.values.ids import JobId, Millis
+from eva_wire.values.states import JobState
 from tests.fakes.jobs import job as spec_of
 
 

@@ -12,12 +12,12 @@ from eva_master.control.settings import Limits, Settings
 from eva_master.control.state.dependencies import Dependencies
 from eva_master.control.state.store import State
 from eva_master.model.actions import Action, Reply, RequestPlan
-from eva_master.model.errors import InvalidJob, LimitExceeded
 from eva_master.model.events import CancelRequested, JobSubmitted, PlanReady, Tick
-from eva_master.model.ids import JobId, Millis
 from eva_master.model.planning.plan import Plan
 from eva_master.model.records import Ended, Job, Outcome
-from eva_master.model.states import JobState, RunState
+from eva_wire.values.errors import InvalidJob, LimitExceeded
+from eva_wire.values.ids import JobId, Millis
+from eva_wire.values.states import JobState, RunState
 from tests.fakes.jobs import CATALOG, job
 
 HISTORY_KEPT_MS = 1_000

@@ -9,20 +9,20 @@ from typing import cast
 
 import pytest
 
+from eva_client.cli.views import shapes, tables
 from eva_master.adapters.rpc.server.explain import Subject, find
-from eva_master.app.cli.views import shapes, tables
 from eva_master.control.readside.publisher import Publisher
 from eva_master.control.settings import Limits, Settings
 from eva_master.control.state.derived import priorities as derived_priorities
 from eva_master.control.state.derived.priorities import Priorities
 from eva_master.control.state.store import State
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.changes import Changes
 from eva_master.model.events import CancelRequested, JobSubmitted, ResumeRequested, SuspendRequested
-from eva_master.model.ids import JobId
 from eva_master.model.planning.reasons import Handed
-from eva_master.model.states import TERMINAL_JOB, JobState
 from eva_master.ports.reading import Archive
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import JobId
+from eva_wire.values.states import TERMINAL_JOB, JobState
 from tests.fakes.jobs import CATALOG, job
 from tests.unit.dependencies import test_dependencies
 

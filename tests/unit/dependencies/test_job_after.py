@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from eva_master.adapters.jobfile import check_job, in_order, predecessors_of
 from eva_master.adapters.resolving.parse import parse_job
 from eva_master.model.catalog import InstanceType, Offering
-from eva_master.model.errors import InvalidJob, Problem
-from eva_master.model.ids import Family, JobId, Price
 from eva_master.model.job import JobSpec
 from eva_master.model.resources import Resources
+from eva_wire.jobfile import check_job, in_order, predecessors_of
+from eva_wire.values.errors import InvalidJob, Problem
+from eva_wire.values.ids import Family, JobId, Price
 
 CATALOG = (Offering(InstanceType("c.8", Family("c"), Resources(0, 8000, 16384)), Price(1)),)
 

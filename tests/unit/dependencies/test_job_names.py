@@ -8,10 +8,10 @@ from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
 from eva_master.model.actions import Reply
 from eva_master.model.changes import Changes
-from eva_master.model.errors import DuplicateName
 from eva_master.model.events import CancelRequested, JobSubmitted
-from eva_master.model.ids import JobId, Millis
 from eva_master.model.job import JobSpec
+from eva_wire.values.errors import DuplicateName
+from eva_wire.values.ids import JobId, Millis
 from tests.fakes.models import model_of
 from tests.unit.control.test_limits import OFFERING, TASK
 

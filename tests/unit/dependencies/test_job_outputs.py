@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from eva_master.adapters.jobfile import check_job, in_order, predecessors_of
 from eva_master.adapters.resolving.parse import parse_job
 from eva_master.adapters.resolving.predecessors import Several
 from eva_master.adapters.store import task_specs
-from eva_master.model.errors import InvalidJob, Problem
-from eva_master.model.ids import JobId
 from eva_master.model.job import JobOutputs, JobSpec, Retry
+from eva_wire.jobfile import check_job, in_order, predecessors_of
+from eva_wire.values.errors import InvalidJob, Problem
+from eva_wire.values.ids import JobId
 from tests.unit.dependencies.test_job_after import CATALOG
 
 BASE = "name: me\nrun: x\nresources: {cpus: 1, memory: 1GiB}\n"

@@ -21,15 +21,15 @@ import click
 import pytest
 import yaml
 
+from eva_client.cli import main
 from eva_lab.experiments.schema import load_experiment
 from eva_lab.traces import read_interference, read_trace
 from eva_lab.traces.spot.files import read_market
 from eva_master.adapters.catalog import load_catalog
-from eva_master.adapters.jobfile import check_job
-from eva_master.app.cli import main
 from eva_master.app.policy_registry import policies
 from eva_master.app.settings import load_master_config
-from eva_master.model.errors import EvaError
+from eva_wire.jobfile import check_job
+from eva_wire.values.errors import EvaError
 
 ROOT = Path(__file__).parents[3]
 PAGES = (

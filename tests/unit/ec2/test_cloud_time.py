@@ -15,7 +15,7 @@ from eva_master.adapters.ec2.settings import Ec2Settings
 from eva_master.control.machine import Machine
 from eva_master.control.state.store import State
 from eva_master.model.events import InstanceGone, InstanceUp
-from eva_master.model.ids import MILLIS_PER_HOUR, Millis
+from eva_wire.values.ids import MILLIS_PER_HOUR, Millis
 from tests.unit.control.test_control_cloud import CATALOG, FIRST, ZONES, launched, submitted
 from tests.unit.deadlines.test_market_choice import machine
 

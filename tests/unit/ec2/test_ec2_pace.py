@@ -8,9 +8,9 @@ from eva_master.adapters.ec2.availability import AvailabilityBook
 from eva_master.adapters.ec2.limits import CallBuckets, CallLimit, RateLimiter
 from eva_master.adapters.ec2.quotas import in_words, quota_of
 from eva_master.model.catalog import InstanceType, Offering, Purchase
-from eva_master.model.errors import CloudDenied
-from eva_master.model.ids import Family, Millis, OfferingId, Price
 from eva_master.model.resources import Resources
+from eva_wire.values.errors import CloudDenied
+from eva_wire.values.ids import Family, Millis, OfferingId, Price
 
 ONE, OTHER = OfferingId("one"), OfferingId("other")
 

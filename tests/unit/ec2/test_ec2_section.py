@@ -17,7 +17,7 @@ from eva_master.app.local import run_up
 from eva_master.app.policy_registry import policies
 from eva_master.app.settings import load_master_config
 from eva_master.model.catalog import base_family
-from eva_master.model.errors import InvalidConfig, Problem
+from eva_wire.values.errors import InvalidConfig, Problem
 
 GOOD = """\
 cloud: ec2

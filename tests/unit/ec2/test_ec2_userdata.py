@@ -13,9 +13,9 @@ from eva_master.adapters.bootstrap import Bootstrap
 from eva_master.adapters.ec2.launching.userdata import MOST_BYTES, Boot, user_data
 from eva_master.model.actions import LaunchInstance
 from eva_master.model.catalog import InstanceType, Offering, Purchase
-from eva_master.model.errors import CloudError, InvalidConfig
-from eva_master.model.ids import Family, InstanceId, Price
 from eva_master.model.resources import Resources
+from eva_wire.values.errors import CloudError, InvalidConfig
+from eva_wire.values.ids import Family, InstanceId, Price
 
 CA = "-----BEGIN CERTIFICATE-----\n" + "QUJD" * 250 + "\n-----END CERTIFICATE-----\n"
 DIGEST = "0123456789abcdef" * 4

@@ -14,10 +14,10 @@ from eva_master.adapters.ec2.sightings import Sighting, by_instance, sighting
 from eva_master.adapters.ec2.watch import Call, Life
 from eva_master.model.actions import LaunchInstance
 from eva_master.model.catalog import InstanceType, Offering
-from eva_master.model.errors import CapacityUnavailable, CloudDenied, CloudError, Throttled
 from eva_master.model.events import InstanceGone, InstanceUp, LaunchFailed
-from eva_master.model.ids import Family, InstanceId, Millis, Price
 from eva_master.model.resources import Resources
+from eva_wire.values.errors import CapacityUnavailable, CloudDenied, CloudError, Throttled
+from eva_wire.values.ids import Family, InstanceId, Millis, Price
 
 ONE = InstanceId("i-1")
 OFFERING = Offering(InstanceType("c7i.large", Family("c7i"), Resources(0, 2000, 4096)), Price(89))

@@ -15,11 +15,11 @@ from prometheus_client.core import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 
 from eva_master.adapters.http.metrics import MasterMetrics
-from eva_master.adapters.pki.names import MASTER_NAME
 from eva_master.control.state.store import State
-from eva_master.model.ids import Millis
-from eva_master.model.states import InstanceState
 from eva_master.ports.reading import ReadModel
+from eva_wire.rpc.names import MASTER_NAME
+from eva_wire.values.ids import Millis
+from eva_wire.values.states import InstanceState
 from eva_worker.orders import Phase
 from eva_worker.process.metrics import Metrics
 from tests.fakes.models import model_of

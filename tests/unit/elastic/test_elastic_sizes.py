@@ -7,9 +7,7 @@ from dataclasses import replace
 import pytest
 
 from eva_master.control.planning.validate_sizes import reconciled
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import InstanceType, Offering
-from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload, run_id
 from eva_master.model.job import Program, TaskSpec
 from eva_master.model.planning.elastic import Elastic, Scaling
 from eva_master.model.planning.job_view import JobView
@@ -25,6 +23,8 @@ from eva_master.policies.eva.elastic import ElasticEva
 from eva_master.ports import Policy
 from eva_master.testing.job_views import changed, job_view
 from eva_policies import stratus, synergy
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload, run_id
 
 CPU = Family("c")
 USUAL = Scaling((), 900_000)

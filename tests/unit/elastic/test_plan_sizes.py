@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from eva_master.control.planning.validate_sizes import lawful, reconciled
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import InstanceId, JobId, Millis, RunId, run_id
 from eva_master.model.planning.elastic import Elastic
 from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan, Resize, Suspend
 from eva_master.model.planning.sizes import with_sizes
 from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
 from eva_master.testing.job_views import job_view
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import InstanceId, JobId, Millis, RunId, run_id
 from tests.fakes.jobs import CATALOG, MEDIUM, SMALL, task
 
 GANG, FIXED = JobId("g-1"), JobId("f-2")

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from eva_master.model.catalog import Purchase
-from eva_master.model.ids import MILLION, Family, InstanceId, Millis, RunId
 from eva_master.model.planning.plan import Assign, NewInstance
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.configuration.build import Configuration
@@ -17,6 +16,7 @@ from eva_master.policies import eva
 from eva_master.policies.eva.config import Config
 from eva_master.policies.eva.policy import Eva
 from eva_master.policies.eva.recent_moves import made
+from eva_wire.values.ids import MILLION, Family, InstanceId, Millis, RunId
 from tests.fakes.snapshots import START, Cluster, offer, task
 
 SMALL = offer("small", (0, 2, 8), 0.50, setup_s=100)

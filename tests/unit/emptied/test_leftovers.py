@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 
 from eva_master.control.features.emptied import giving_way, leftovers
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.planning.plan import Assign, Duplicate, Hold, NewInstance, Plan
 from eva_master.model.planning.snapshot import InstanceView, RemainingWork, RunView, Snapshot
 from eva_master.model.planning.standing import Line, Pool
 from eva_master.packing.plan_effect import PlanEffect, Unit
 from eva_master.testing.job_views import job_view
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import InstanceId, JobId, Millis, RunId
 from tests.fakes.jobs import LARGE, SMALL, task
 
 E1, E2 = InstanceId("e1"), InstanceId("e2")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eva_master.control.state.store import State
-from eva_master.model.ids import JobId, Millis
 from eva_master.model.records import Job, TaskRun
-from eva_master.model.states import JobState, RunState
+from eva_wire.values.ids import JobId, Millis
+from eva_wire.values.states import JobState, RunState
 from tests.fakes.jobs import CATALOG, job
 
 

@@ -9,12 +9,12 @@ from eva_master.adapters.store import codec
 from eva_master.control.features.deadlines import slack
 from eva_master.control.features.replicas import settling
 from eva_master.control.state.store import State
-from eva_master.model.errors import InvalidJob
 from eva_master.model.events import JobSubmitted
-from eva_master.model.ids import JobId, Millis, run_id
 from eva_master.model.job import JobSpec, OnFailure, Stage
 from eva_master.model.records import Job
-from eva_master.model.states import RunState
+from eva_wire.values.errors import InvalidJob
+from eva_wire.values.ids import JobId, Millis, run_id
+from eva_wire.values.states import RunState
 from tests.fakes.hand_driven import CATALOG, SLOW, Cluster, Phase
 
 ARRAY = "kind: array\nretries: 0\nrun: train\nresources: {cpus: 1, memory: 1GiB}\n"

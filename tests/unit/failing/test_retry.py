@@ -12,13 +12,13 @@ from eva_master.adapters.store import SqlArchive, SqlJournal
 from eva_master.control.readside.publisher import Publisher
 from eva_master.control.state.store import State
 from eva_master.model.actions import Action, ListCheckpoints, StartTask, TaskOrder
-from eva_master.model.errors import NothingToRetry
 from eva_master.model.events import CheckpointsListed, JobSubmitted, PlanReady
-from eva_master.model.ids import JobId, Millis, RunId, run_id
 from eva_master.model.job import CheckpointOrigin, Retry
 from eva_master.model.planning.plan import Assign, NewInstance, Plan
-from eva_master.model.states import RunState
 from eva_master.ports.reading import TaskPage
+from eva_wire.values.errors import NothingToRetry
+from eva_wire.values.ids import JobId, Millis, RunId, run_id
+from eva_wire.values.states import RunState
 from tests.fakes.hand_driven import CATALOG, SETTINGS, SLOW, Cluster, Phase
 
 ARRAY = "kind: array\nretries: 0\nrun: train\nresources: {cpus: 1, memory: 1GiB}\n"

@@ -11,9 +11,9 @@ from eva_master.control.context import Context
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
 from eva_master.control.turn.turn import Feature, Features, Turn
-from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.records import Instance, Job, TaskRun
-from eva_master.model.states import JobState, RunState
+from eva_wire.values.ids import InstanceId, JobId, Millis, RunId
+from eva_wire.values.states import JobState, RunState
 from tests.fakes.jobs import SMALL, job
 
 NAME = JobId("a-1")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eva_master.control.rounds.rules import claimed_room
-from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.planning.claims import Claim
 from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan, PlanEntry
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.plan_effect import PlanEffect
 from eva_master.testing.snapshots import Cluster, offer, task
+from eva_wire.values.ids import InstanceId, JobId, RunId
 
 TYPE = offer("any.4", (0, 4, 8), 1)
 ONE = task(any=(0, 2, 1))

@@ -13,7 +13,7 @@ from eva_lab.experiments.execution import execute
 from eva_lab.experiments.runs import Results, cells
 from eva_lab.experiments.schema import load_experiment
 from eva_lab.experiments.summary import summarise
-from eva_master.model.errors import InvalidConfig
+from eva_wire.values.errors import InvalidConfig
 
 # Two jobs of two GPUs each, and 3,600 s on the faster type; it is twice as fast.
 JOBS = "job,workload,gpus,iterations,v100,k80\n0,a,2,7200,1,0.5\n1,b,2,7200,1,0.5\n"

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from eva_master.adapters.rpc._proto import api_pb2 as pb
+from eva_client.cli import main
 from eva_master.adapters.rpc.server import reasons
-from eva_master.app.cli import main
 from eva_master.model.catalog import Purchase
 from eva_master.model.changes import Round
-from eva_master.model.ids import Family, Millis
 from eva_master.model.planning.fleet_outlook import FleetOutlook
 from eva_policies.hadar import POLICY
+from eva_wire._proto import api_pb2 as pb
+from eva_wire.values.ids import Family, Millis
 from tests.fakes.rpc.api import NOW_MS, FakeApi
 from tests.fakes.snapshots import Cluster, offer, task
 

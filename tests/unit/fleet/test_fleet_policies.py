@@ -12,9 +12,9 @@ import pytest
 
 from benchmarks import fleet as benchmark
 from eva_lab.runs import named_policy
-from eva_master.model.ids import Family
 from eva_master.model.resources import Resources
 from eva_master.packing.lp.least_time import Need, least_time
+from eva_wire.values.ids import Family
 from tests.fakes.policies.rounds import Trained, in_rounds
 
 TURNS = ("gavel", "gavel:max-sum", "gavel:makespan", "hadar", "tiresias")

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from eva_client.cli import main
 from eva_lab.experiments.fleet import ServersSection, fleet_curves, fleet_figures
 from eva_lab.simulator.cluster.attempt_log import Occupancy
 from eva_lab.simulator.results.metrics import JobFigures, RunRecord, SimulationOutcome
-from eva_master.app.cli import main
-from eva_master.model.ids import InstanceId, JobId, Workload, run_id
 from eva_master.model.resources import Resources
 from eva_master.model.trace import Trace, TraceJob, TraceTask
+from eva_wire.values.ids import InstanceId, JobId, Workload, run_id
 
 HOUR_MS = 3_600_000
 FLEET = {"k80": ServersSection(servers=1, gpus=2), "v100": ServersSection(servers=1, gpus=4)}

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from eva_master.model.ids import Family
 from eva_master.model.resources import Resources
 from eva_master.packing.lp.least_time import Need
 from eva_policies.gavel.allocation import Parts, makespan, max_min, max_sum
+from eva_wire.values.ids import Family
 
 FAST, SLOW = Family("fast"), Family("slow")
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from eva_lab.runs import named_policy
-from eva_master.model.ids import Family, Millis
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Hold, PolicyMemory, Suspend
 from eva_master.model.planning.snapshot import Snapshot
@@ -18,6 +17,7 @@ from eva_master.ports import Policy
 from eva_master.testing.job_views import changed
 from eva_master.testing.snapshots import START, Cluster, ended, offer, task
 from eva_policies.gavel.config import PRESETS
+from eva_wire.values.ids import Family, Millis
 from tests.fakes.policies.rounds import Trained, in_rounds
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from eva_lab.traces.fleets.recipes import GpusRecipe
-from eva_master.model.errors import InvalidTrace
 from eva_master.model.trace import Trace
+from eva_wire.values.errors import InvalidTrace
 
 HEADER = "job,workload,gpus,iterations,gpu_hours,category,v100,k80\n"
 GOOD = HEADER + "7,ResNet-50-16,2,8000,1.5,M,4,0.5\n1,LM-80,1,300,0.1,S,1,2\n"

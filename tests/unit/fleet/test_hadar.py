@@ -11,9 +11,7 @@ from eva_lab.experiments.fleet import ServersSection, awaited, fleet_figures, no
 from eva_lab.runs import named_policy
 from eva_lab.simulator.run import Setup, Simulation
 from eva_lab.traces.fleets.recipes import GpusRecipe
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Purchase
-from eva_master.model.ids import Family, Millis
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.plan import Assign, Hold, Plan, Suspend
 from eva_master.model.planning.snapshot import RemainingWork, Snapshot
@@ -21,6 +19,8 @@ from eva_master.testing.job_views import changed
 from eva_master.testing.snapshots import START, Cluster, carried_out, offer, task
 from eva_policies.hadar.config import Config
 from eva_policies.hadar.policy import Hadar
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Family, Millis
 
 FAST, SLOW = "fast", "slow"
 HOUR = 3600

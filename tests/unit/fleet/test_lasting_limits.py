@@ -9,10 +9,8 @@ import pytest
 from eva_master.control.machine import Machine
 from eva_master.control.settings import Limits, Settings
 from eva_master.control.state.store import State
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.actions import Reply
 from eva_master.model.catalog import Catalog, InstanceType, Offering, Purchase
-from eva_master.model.errors import EvaError, Unplaceable
 from eva_master.model.events import JobSubmitted, MoveRequested
 from eva_master.model.fleet.nodes import NODE_ZONE, OwnedNode, offerings
 from eva_master.model.fleet.partitions import (
@@ -23,10 +21,12 @@ from eva_master.model.fleet.partitions import (
     Rule,
     with_nodes,
 )
-from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, Workload
 from eva_master.model.job import ElasticGang, JobSpec, Program, TaskSpec
 from eva_master.model.resources import Resources
 from eva_master.testing.job_views import with_values
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.errors import EvaError, Unplaceable
+from eva_wire.values.ids import Family, InstanceId, JobId, Millis, Price, Workload
 
 GPU = Resources(1, 1_000, 1_024)
 ROOM = Resources(4, 8_000, 8_192)

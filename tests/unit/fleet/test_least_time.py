@@ -11,9 +11,9 @@ import pytest
 from eva_lab.experiments.fleet import ServersSection, nodes_of
 from eva_lab.simulator.results.fleet_bound import fleet_bound
 from eva_lab.traces.fleets.recipes import GpusRecipe
-from eva_master.model.ids import MILLIS_PER_HOUR, Family
 from eva_master.model.resources import Resources
 from eva_master.packing.lp.least_time import LeastTime, Need, least_time
+from eva_wire.values.ids import MILLIS_PER_HOUR, Family
 from tests.fakes.traces import published
 
 FAST, SLOW = Family("fast"), Family("slow")

@@ -9,10 +9,10 @@ import pytest
 from eva_master.control.planning.owned import limited, shown
 from eva_master.control.state.store import State
 from eva_master.model.catalog import Catalog, InstanceType, Offering, Purchase
-from eva_master.model.ids import Family, Price
 from eva_master.packing.fleet.contenders import Contenders
 from eva_master.packing.valuation.job_valuation import JobValuation
 from eva_master.testing.snapshots import Cluster, task
+from eva_wire.values.ids import Family, Price
 from tests.fakes.hand_driven import JOB, SIZE
 from tests.fakes.hand_driven import Cluster as Master
 

@@ -10,7 +10,7 @@ from eva_master.control.features.forks import tracker
 from eva_master.control.features.forks.tracker import Done, Runner
 from eva_master.model.forks.explanations import explain_forks, reason
 from eva_master.model.forks.merging import NOT_BEGUN, GivenWeights, MergeRule, Merging, PartFate
-from eva_master.model.ids import Millis
+from eva_wire.values.ids import Millis
 
 NOW = Millis(1_000)
 RULE = MergeRule(check="loss", tolerance_ppm=20_000)

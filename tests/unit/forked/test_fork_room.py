@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eva_master.control.planning.validate_plan import reconcile
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import InstanceType, Offering, Purchase
-from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload
 from eva_master.model.job import Program, TaskSpec
 from eva_master.model.planning.plan import Assign, Fork, Plan, Retire, Suspend
 from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
@@ -15,6 +13,8 @@ from eva_master.model.resources import Resources
 from eva_master.packing.extra_runs import forks
 from eva_master.packing.plan_effect import PlanEffect
 from eva_master.testing.job_views import job_view
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload
 
 FAST, SLOW = Family("fast"), Family("slow")
 NEED = Resources(1, 1_000, 1_024)

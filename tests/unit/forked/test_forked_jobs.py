@@ -9,13 +9,13 @@ import pytest
 
 from eva_master.adapters.resolving.parse import parse_job
 from eva_master.adapters.store import codec, task_specs
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.errors import InvalidJob
 from eva_master.model.forks.merging import AssignedSteps, GivenWeights, MergeRule, Merging
-from eva_master.model.ids import JobId, Millis
 from eva_master.model.job import JobSpec
 from eva_master.model.records import Job
-from eva_master.model.states import JobState
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.errors import InvalidJob
+from eva_wire.values.ids import JobId, Millis
+from eva_wire.values.states import JobState
 from tests.fakes.jobs import CATALOG
 
 HEAD = "name: a\nrun: x\nresources: {cpus: 1, memory: 1GiB}\n"

@@ -16,13 +16,13 @@ from eva_master.app.sections.base import OnePolicySection
 from eva_master.app.sections.policies import forking_by
 from eva_master.app.settings import load_master_config
 from eva_master.control.features.forks.tracker import Runner, opened, soonest
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.fleet.forking import Forking, forkable, why_unforked
 from eva_master.model.forks.merging import MergeRule, Merging
-from eva_master.model.ids import Family, Millis, Workload
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.resources import Resources
 from eva_master.model.trace import Trace, TraceJob, TraceTask
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Family, Millis, Workload
 
 RULE = Forking(360_000)
 TASK = TaskSpec(Workload("w"), Program("true"), ((Family("a"), Resources(1, 1_000, 1_024)),))

@@ -11,8 +11,8 @@ from eva_master.model.actions import RequestPlan
 from eva_master.model.catalog import Purchase
 from eva_master.model.events import PlanReady, WorkerRegistered
 from eva_master.model.fleet.nodes import NODE_ZONE, OwnedNode
-from eva_master.model.ids import InstanceId, JobId, Millis
 from eva_master.model.planning.plan import Assign, Plan
+from eva_wire.values.ids import InstanceId, JobId, Millis
 from tests.fakes.hand_driven import CATALOG, FAST, SETTINGS, Cluster
 
 FORKED = """run: train

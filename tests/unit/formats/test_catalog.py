@@ -8,8 +8,8 @@ import pytest
 
 from eva_master.adapters.catalog import load_catalog
 from eva_master.model.catalog import Catalog, Offering, Purchase
-from eva_master.model.errors import InvalidConfig, Problem
 from eva_master.model.resources import Resources
+from eva_wire.values.errors import InvalidConfig, Problem
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ import pytest
 from eva_master.app.config import MasterConfig, policy_config
 from eva_master.app.master import control_settings
 from eva_master.app.policy_registry import policies
-from eva_master.app.sections.common import user_state_dir
 from eva_master.app.settings import load_master_config
-from eva_master.model.errors import InvalidConfig, Problem
 from eva_master.ports import Policy, PolicyKind
+from eva_wire.settings.common import user_state_dir
+from eva_wire.values.errors import InvalidConfig, Problem
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from eva_master.adapters.resolving.parse import parse_job
-from eva_master.model.errors import InvalidJob
 from eva_master.model.job import JobSpec, ParameterServers
+from eva_wire.values.errors import InvalidJob
 from tests.fakes.examples import EXAMPLES
 from tests.fakes.jobs import CATALOG
 

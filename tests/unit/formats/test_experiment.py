@@ -16,8 +16,8 @@ from eva_lab.experiments.summary import SeedMean, Summary, summarise
 from eva_lab.experiments.sweep import RunExecutor, missing, sweep
 from eva_lab.simulator.results.metrics import InstanceFigures
 from eva_lab.traces import read_interference, read_trace
-from eva_master.model.errors import InvalidConfig, InvalidTrace
-from eva_master.model.ids import Family, InstanceId, Workload
+from eva_wire.values.errors import InvalidConfig, InvalidTrace
+from eva_wire.values.ids import Family, InstanceId, Workload
 from tests.fakes.traces import job, pod, write_jobs, write_pods
 
 SHIPPED = sorted((Path(__file__).parents[3] / "experiments").glob("*.yaml"))

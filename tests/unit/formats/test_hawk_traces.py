@@ -10,13 +10,13 @@ import pytest
 from click.testing import CliRunner
 from pydantic import ValidationError
 
+from eva_client.cli import main
 from eva_lab.experiments.schema import load_experiment
 from eva_lab.traces import read_trace
 from eva_lab.traces.recipes import HawkRecipe
 from eva_master.adapters.catalog import load_catalog
-from eva_master.app.cli import main
-from eva_master.model.errors import InvalidTrace
 from eva_master.model.trace import Trace
+from eva_wire.values.errors import InvalidTrace
 from tests.fakes.traces import published
 
 CATALOG = load_catalog()

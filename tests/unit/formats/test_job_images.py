@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from eva_master.adapters.jobfile import build_context_of, check_job, job_schema
-from eva_master.adapters.objects.context import scan_context
+from eva_client.cli.jobfiles import LocalJobFile, read_job_file
+from eva_client.uploads.context import scan_context
 from eva_master.adapters.resolving.parse import parse_job
-from eva_master.app.cli.jobfiles import LocalJobFile, read_job_file
 from eva_master.model.catalog import InstanceType, Offering
-from eva_master.model.errors import InvalidJob, Problem
-from eva_master.model.ids import Family, Price
 from eva_master.model.job import Build, JobSpec
 from eva_master.model.resources import Resources
+from eva_wire.jobfile import build_context_of, check_job, job_schema
+from eva_wire.values.errors import InvalidJob, Problem
+from eva_wire.values.ids import Family, Price
 
 CATALOG = (
     Offering(InstanceType("c7i.large", Family("c7i"), Resources(0, 2_000, 4_096)), Price(1)),

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from eva_master.adapters.jobfile import check_job, job_schema, workdir_of
 from eva_master.adapters.resolving.parse import parse_job
 from eva_master.adapters.resolving.partition import Placement
-from eva_master.adapters.text.quantities import parse_duration, write_duration
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Catalog, InstanceType, Offering, spot_family
-from eva_master.model.errors import InvalidJob, Problem, Unplaceable
 from eva_master.model.fleet.partitions import Partition, Partitions, ShortJobs
-from eva_master.model.ids import Family, Price
 from eva_master.model.job import JobSpec, Stragglers
 from eva_master.model.resources import Resources
+from eva_wire.jobfile import check_job, job_schema, workdir_of
+from eva_wire.text.quantities import parse_duration, write_duration
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.errors import InvalidJob, Problem, Unplaceable
+from eva_wire.values.ids import Family, Price
 
 
 def offering(name: str, gpus: int, cpus: int, gib: int, limit: int | None = None) -> Offering:

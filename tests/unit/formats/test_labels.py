@@ -11,7 +11,7 @@ from eva_master.app.config import MasterConfig
 from eva_master.app.master import control_settings
 from eva_master.app.policy_registry import policies
 from eva_master.app.settings import load_master_config
-from eva_master.model.errors import InvalidConfig, InvalidJob
+from eva_wire.values.errors import InvalidConfig, InvalidJob
 from tests.fakes.jobs import job
 from tests.unit.formats.test_jobfile import only_problem_of, parse, problems_of, with_line
 

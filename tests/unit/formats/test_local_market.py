@@ -11,7 +11,7 @@ from eva_master.app.config import MasterConfig
 from eva_master.app.policy_registry import policies
 from eva_master.app.settings import load_master_config
 from eva_master.model.catalog import Offering, Purchase
-from eva_master.model.errors import InvalidConfig
+from eva_wire.values.errors import InvalidConfig
 
 ONLY = "catalog: {only: [c7i.large, c7i.xlarge, p3.2xlarge]}\n"
 

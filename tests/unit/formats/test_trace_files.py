@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from eva_client.cli import main
 from eva_lab.traces import (
     measured_interference,
     read_interference,
@@ -20,10 +21,9 @@ from eva_lab.traces import (
 from eva_lab.traces.pods import read_pods
 from eva_lab.traces.recipes import ProductionRecipe, WorkloadsRecipe
 from eva_master.adapters.catalog import load_catalog
-from eva_master.app.cli import main
-from eva_master.model.errors import InvalidTrace
-from eva_master.model.ids import Family, Workload
 from eva_master.model.resources import Resources
+from eva_wire.values.errors import InvalidTrace
+from eva_wire.values.ids import Family, Workload
 from tests.fakes.traces import job, pod, published, task, write_jobs, write_pods
 
 

@@ -15,15 +15,15 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from eva_client.cli import main
 from eva_lab.traces import read_trace
 from eva_lab.traces.describe import describe
 from eva_lab.traces.recipes import AlibabaRecipe, FileRecipe, ProductionRecipe, WorkloadsRecipe
 from eva_lab.traces.shapes import gavel_durations, short_durations
 from eva_master.adapters.catalog import load_catalog
-from eva_master.app.cli import main
-from eva_master.model.errors import InvalidTrace
-from eva_master.model.ids import base_of
 from eva_master.model.trace import Trace
+from eva_wire.values.errors import InvalidTrace
+from eva_wire.values.ids import base_of
 from tests.fakes.traces import job, pod, published, write_jobs, write_pods
 
 CATALOG = load_catalog()
@@ -235,7 +235,7 @@ def test_what_a_terminal_cannot_show_is_escaped(tmp_path: Path, encoding: str) -
     """Whatever the locale is, a name with other characters does not end the command."""
     file = write_jobs(tmp_path / "t.json", _0=job(name="na\u00efve\u2192\u2713"))
     environ = {**os.environ, "PYTHONIOENCODING": encoding, "COLUMNS": "200"}
-    command = [sys.executable, "-m", "eva_master.app.cli", "trace", "describe", str(file)]
+    command = [sys.executable, "-m", "eva_client.cli", "trace", "describe", str(file)]
     told = subprocess.run(command, env=environ, capture_output=True, check=False)
     assert (told.returncode, told.stderr) == (0, b"")
     assert "na\u00efve\u2192".encode(encoding, "backslashreplace") in told.stdout

@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 from eva_master.adapters.catalog import load_catalog
-from eva_master.adapters.jobfile.reading import MOST_BYTES
 from eva_master.adapters.resolving.parse import parse_job
-from eva_master.adapters.text import yamlevents, yamlfile
-from eva_master.adapters.text.cancellation import Cancellation, CancelledError
-from eva_master.model.errors import EvaError, InvalidJob
+from eva_wire.jobfile.reading import MOST_BYTES
+from eva_wire.text import yamlevents, yamlfile
+from eva_wire.text.cancellation import Cancellation, CancelledError
+from eva_wire.values.errors import EvaError, InvalidJob
 
 CATALOG = load_catalog()
 HEAD = "name: a\nrun: x\nresources: {cpus: 1, memory: 1GiB}\n"

@@ -10,7 +10,7 @@ import pytest
 from benchmarks import hadar_published
 from eva_lab.simulator.scenario.submission import spec_of, steps_per_s, total_steps
 from eva_lab.traces.fleets.recipes import GpusRecipe
-from eva_master.model.ids import MILLION, Family
+from eva_wire.values.ids import MILLION, Family
 
 JOBS = """job,workload,gpus,iterations,gpu_hours,v100,p100,k80
 0,ResNet-50-16,4,40000,1,10,5,2

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from eva_master.model.ids import Family
 from eva_policies.hadar_published.branches import Given, Refused, allocate
 from eva_policies.hadar_published.find_alloc import Allocator, Candidate
 from eva_policies.hadar_published.prices import extremes, price_ranges
 from eva_policies.hadar_published.requests import GpuRequest, Utility
 from eva_policies.hadar_published.servers import Kind, Server, free_of, kinds, seats
+from eva_wire.values.ids import Family
 from tests.fakes.fleets.exact_round import Gang, most_utility
 
 TYPES = tuple(Family(it) for it in ("k80", "p100", "v100"))

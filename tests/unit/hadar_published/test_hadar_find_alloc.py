@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from eva_master.model.ids import Family
 from eva_policies.hadar_published.find_alloc import Allocation, Allocator, Candidate
 from eva_policies.hadar_published.prices import PriceRange
 from eva_policies.hadar_published.requests import GpuRequest, Utility
 from eva_policies.hadar_published.servers import Kind, Server, Take, free_of, kinds
+from eva_wire.values.ids import Family
 
 V100, K80 = Family("v100"), Family("k80")
 LOW = PriceRange(1e-6, 10.0)

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from eva_master.model.ids import Family
 from eva_policies.hadar_published.prices import Extremes, PriceRange, curve, extremes, price_ranges
 from eva_policies.hadar_published.requests import GpuRequest, Utility, weight, worth
+from eva_wire.values.ids import Family
 
 V100, K80 = Family("v100"), Family("k80")
 

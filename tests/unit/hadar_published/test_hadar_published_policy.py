@@ -9,10 +9,7 @@ import pytest
 
 from eva_lab.runs import named_policy
 from eva_master.app.policy_registry import policies
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Gpu, Purchase
-from eva_master.model.errors import InvalidConfig
-from eva_master.model.ids import MILLION, Family, Millis
 from eva_master.model.job import ModelSize, TaskSpec, Training
 from eva_master.model.planning.plan import Assign, Hold, Plan, PolicyMemory, Suspend
 from eva_master.model.planning.snapshot import Snapshot
@@ -23,6 +20,9 @@ from eva_master.testing.snapshots import START, Cluster, ended, offer, task
 from eva_policies.hadar_published.config import Config
 from eva_policies.hadar_published.policy import HadarPublished
 from eva_policies.hadar_published.queue import ask_of
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.errors import InvalidConfig
+from eva_wire.values.ids import MILLION, Family, Millis
 from tests.fakes.fleets.every_schedule import FLEET, GANGS, best, slowest
 from tests.fakes.policies.rounds import Trained, in_rounds
 

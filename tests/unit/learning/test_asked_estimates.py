@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from eva_client.cli import main
 from eva_lab.experiments.schema import load_experiment
-from eva_master.app.cli import main
 from eva_master.app.config import MasterConfig
 from eva_master.app.master import control_settings
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.policies import estimate_doubts, estimates_in
 from eva_master.app.settings import load_master_config
-from eva_master.model.errors import InvalidConfig, Problem
+from eva_wire.values.errors import InvalidConfig, Problem
 from tests.fakes.traces import job, task, write_jobs
 
 BOTH = "partitions: {fast: {policy: {name: slearn:point}}, rest: {default: true}}\n"

@@ -19,7 +19,7 @@ from eva_master.learning.run_times.dags import (
     stage_keys,
 )
 from eva_master.model.arithmetic.fixed_point import log_ppm
-from eva_master.model.ids import MILLION, JobId
+from eva_wire.values.ids import MILLION, JobId
 
 PPM = MILLION
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from eva_lab.simulator.results.run_times import WatchedEstimates, accuracy, pilots_of, queue_of
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import JobId, Millis, Workload
 from eva_master.model.planning.estimate import Estimate, Source
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.trace import SLOT, TraceJob, TraceTask
 from eva_master.testing.job_views import job_view
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import JobId, Millis, Workload
 
 
 def job(name: str, *seconds: int) -> TraceJob:

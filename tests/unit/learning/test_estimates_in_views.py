@@ -10,11 +10,11 @@ from eva_master.control.planning.snapshot_builder import revision, snapshot
 from eva_master.learning.run_times.posterior import NONE_FINISHED
 from eva_master.learning.runtimes import Traits
 from eva_master.model.arithmetic.fixed_point import log_ppm
-from eva_master.model.ids import Millis
 from eva_master.model.planning.estimate import Estimate, Source
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import Resources
 from eva_master.packing.valuation.time_left import with_current_estimates
+from eva_wire.values.ids import Millis
 from tests.fakes.hand_driven import JOB, SETTINGS, Cluster
 from tests.unit.learning.test_run_time_estimates import ARRAY, NEW, W, ended, exited
 

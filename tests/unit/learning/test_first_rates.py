@@ -19,8 +19,8 @@ from eva_master.learning.speeds.first_rates import (
     performance_memory_index_ppm,
 )
 from eva_master.model.catalog import Gpu
-from eva_master.model.errors import InvalidConfig, InvalidJob
 from eva_master.model.job import DatasetSize, JobSpec, ModelSize, Training
+from eva_wire.values.errors import InvalidConfig, InvalidJob
 from tests.fakes.jobs import CATALOG
 
 

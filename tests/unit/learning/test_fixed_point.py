@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import t as student
 
 from eva_master.model.arithmetic.fixed_point import MOST_LOG_PPM, exceeds_ppm, exp_of_ppm, log_ppm
-from eva_master.model.ids import MILLION
+from eva_wire.values.ids import MILLION
 
 
 @given(st.integers(1, 10**18))

@@ -13,7 +13,7 @@ from eva_lab.experiments.runs import Cell, Results, cells
 from eva_lab.experiments.schema import ExperimentPlan, load_experiment
 from eva_lab.experiments.summary import Summary, summarise
 from eva_lab.reports.page import write_report
-from eva_master.model.errors import InvalidConfig
+from eva_wire.values.errors import InvalidConfig
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"
 OWN = sorted(EXPERIMENTS.glob("slearn-*.yaml"))

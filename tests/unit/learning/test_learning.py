@@ -16,8 +16,8 @@ from eva_master.learning.colocation import (
 )
 from eva_master.learning.rates import EventRates, horizon_ms
 from eva_master.learning.standalone import StandaloneTable
-from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Family, Millis, Workload
 from eva_master.model.planning.snapshot import ThroughputTable
+from eva_wire.values.ids import MILLION, MILLIS_PER_HOUR, Family, Millis, Workload
 from tests.fakes.snapshots import table
 
 A, B, C = Workload("a"), Workload("b"), Workload("c")

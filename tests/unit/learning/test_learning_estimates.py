@@ -17,7 +17,7 @@ from eva_master.learning.knowledge import Knowledge
 from eva_master.learning.voices.lessons import Lessons
 from eva_master.learning.voices.names import OTHERS
 from eva_master.learning.windows import pace
-from eva_master.model.ids import Family, Millis, Workload
+from eva_wire.values.ids import Family, Millis, Workload
 
 A, B, C = Workload("a"), Workload("b"), Workload("c")
 NOW = Millis(5)

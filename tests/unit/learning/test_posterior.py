@@ -14,8 +14,8 @@ from scipy.stats import invgamma, norm
 
 from eva_master.learning.run_times.posterior import NONE_FINISHED, Belief, Finished, Prior
 from eva_master.model.arithmetic.fixed_point import log_ppm
-from eva_master.model.ids import MILLION
 from eva_master.model.planning.estimate import LONGEST_MS, Estimate, Source
+from eva_wire.values.ids import MILLION
 
 MINUTE = 60_000
 _STEPS = 250

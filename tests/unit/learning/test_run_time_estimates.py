@@ -19,9 +19,9 @@ from eva_master.learning.voices.lessons import Lessons
 from eva_master.model.arithmetic.fixed_point import exp_of_ppm
 from eva_master.model.changes import Changes
 from eva_master.model.events import CancelRequested, Phase
-from eva_master.model.ids import MILLION, JobId, Millis, RunId, Workload
 from eva_master.model.planning.estimate import Estimate, Estimates, Evidence, Source
 from eva_master.model.resources import Resources
+from eva_wire.values.ids import MILLION, JobId, Millis, RunId, Workload
 from tests.fakes.hand_driven import CATALOG, JOB, PACED, SETTINGS, SLOW, Cluster
 from tests.fakes.learned.lessons import lessons_of, teach
 from tests.fakes.snapshots import hypothetical

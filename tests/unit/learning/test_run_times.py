@@ -21,9 +21,9 @@ from eva_master.learning.runtimes import (
     Traits,
 )
 from eva_master.model.arithmetic.fixed_point import exp_of_ppm, log_ppm
-from eva_master.model.ids import MILLION, Millis, Workload
 from eva_master.model.planning.plan import Json
 from eva_master.model.resources import Resources
+from eva_wire.values.ids import MILLION, Millis, Workload
 
 MINUTE = 60_000
 HOUR = 3_600_000

@@ -7,8 +7,8 @@ import pytest
 from eva_master.learning.knowledge import Knowledge
 from eva_master.learning.speeds.scaling import ScalingTable, scaling
 from eva_master.learning.voices.lessons import Lessons
-from eva_master.model.ids import Family, Millis, Workload
 from eva_master.model.planning.elastic import Scaling
+from eva_wire.values.ids import Family, Millis, Workload
 
 KEY = Workload("w"), Family("c"), 2, False
 

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eva_master.learning.speeds.type_rates import Row, TypeSpeedsView, type_speeds
-from eva_master.model.ids import MILLION, Family, Workload
 from eva_master.model.planning.snapshot import StandaloneRates
 from eva_master.packing.valuation.job_valuation import JobValuation
 from eva_master.packing.valuation.reservation_price import rates
+from eva_wire.values.ids import MILLION, Family, Workload
 from tests.fakes.snapshots import offer, task
 
 FAMILIES = [Family(name) for name in ("a", "b", "c", "d")]

@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.arithmetic.fixed_point import log_ppm
-from eva_master.model.ids import Millis
 from eva_master.model.planning.estimate import Estimate, Source
 from eva_master.model.planning.plan import Assign
 from eva_master.model.planning.snapshot import RemainingWork, Snapshot
@@ -20,6 +18,8 @@ from eva_master.policies import eva
 from eva_master.testing.job_views import changed
 from eva_policies import stratus
 from eva_policies.cloudcoaster.order import first_served
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Millis
 from tests.fakes.snapshots import START, Cluster, offer, task
 
 HOUR_MS = 3_600_000

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from eva_master.adapters.objects.task_logs import LogPiece, StoredLogs, last_lines
-from eva_master.model.ids import RunId
+from eva_wire.values.ids import RunId
 
 RUN = RunId("a-1/0")
 

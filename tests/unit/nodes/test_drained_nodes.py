@@ -11,12 +11,12 @@ from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
 from eva_master.model.actions import Reply
 from eva_master.model.catalog import InstanceType, Offering, Purchase
-from eva_master.model.errors import EvaError, InvalidRequest
 from eva_master.model.events import NodeRequested, WorkerLost, WorkerRegistered
 from eva_master.model.fleet.nodes import NODE_ZONE, NodeVerb, OwnedNode
-from eva_master.model.ids import Family, InstanceId, Millis, Price
 from eva_master.model.resources import Resources
-from eva_master.model.states import InstanceState
+from eva_wire.values.errors import EvaError, InvalidRequest
+from eva_wire.values.ids import Family, InstanceId, Millis, Price
+from eva_wire.values.states import InstanceState
 
 SIZE = Resources(0, 4_000, 8 * 1024)
 SMALLER = Resources(0, 4_000, 4 * 1024)

@@ -14,20 +14,20 @@ from sqlalchemy import create_engine
 from eva_master.adapters.loop.gateway import LoopGateway
 from eva_master.adapters.pki.node_register import NodeRegister
 from eva_master.adapters.pki.node_tokens import NodeTokens
-from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc.handlers import Context
 from eva_master.adapters.rpc.nodes.service import NodesService
 from eva_master.adapters.rpc.server.access import _CALLER
 from eva_master.adapters.store.tables import METADATA
 from eva_master.model.actions import Reply
 from eva_master.model.catalog import InstanceType, Offering, Purchase
-from eva_master.model.errors import NotAuthorised
 from eva_master.model.events import NodeRequested
 from eva_master.model.fleet.nodes import NODE_ZONE, NodeVerb, OwnedNode
-from eva_master.model.ids import Family, InstanceId, Millis, Price
 from eva_master.model.resources import Resources
-from eva_master.model.users import Role, UserToken
 from eva_master.ports import Clock
+from eva_wire._proto import api_pb2 as pb
+from eva_wire.values.errors import NotAuthorised
+from eva_wire.values.ids import Family, InstanceId, Millis, Price
+from eva_wire.values.users import Role, UserToken
 
 NODE = InstanceId("rack-1")
 KEY = b"the first machine's"

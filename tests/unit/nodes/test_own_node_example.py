@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from eva_master.adapters.jobfile import check_job
 from eva_master.app.nodes.settings import owned_nodes
 from eva_master.app.nodes.simulated import nodes_of
 from eva_master.app.policy_registry import policies
 from eva_master.app.settings import load_master_config
 from eva_master.model.catalog import Purchase
-from eva_master.model.errors import InvalidConfig
 from eva_master.model.fleet.nodes import offerings, taken_for_empty_ms
+from eva_wire.jobfile import check_job
+from eva_wire.values.errors import InvalidConfig
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "own_node"
 GOOD = "  rack1: {type: rack.large, capacity: {cpus: 4, memory: 8GiB}"

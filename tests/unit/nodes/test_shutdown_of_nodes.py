@@ -14,11 +14,11 @@ from eva_master.app import shutdown
 from eva_master.control.state.store import State
 from eva_master.model.catalog import Purchase
 from eva_master.model.events import ClosingDown
-from eva_master.model.ids import InstanceId, Millis
 from eva_master.model.records import TaskRun
-from eva_master.model.states import RunState
 from eva_master.ports.reading import ReadModel
 from eva_master.testing.job_views import with_values
+from eva_wire.values.ids import InstanceId, Millis
+from eva_wire.values.states import RunState
 from tests.fakes.models import model_of
 from tests.fakes.rpc.server import CATALOG, SMALL, add_instance, add_job, spec
 

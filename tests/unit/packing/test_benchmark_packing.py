@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from benchmarks.packing import PAIRS, main, measure, read, spread_out, table_7
-from eva_master.model.errors import InvalidTrace
 from eva_master.packing.lp.optimizer import Tier
+from eva_wire.values.errors import InvalidTrace
 
 INTERFERENCE = {"default": 0.95, "throughput": PAIRS}
 DATA = os.environ.get("EVA_TEST_DATA")

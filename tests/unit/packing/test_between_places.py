@@ -8,9 +8,9 @@ import pytest
 
 from eva_master.app.policy_registry import policies
 from eva_master.control.planning.validate_plan import reconcile
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.testing.snapshots import carried_out
+from eva_wire.values.bounds import JobKind
 from tests.fakes.snapshots import Cluster, offer, task
 
 SMALL, LARGE = offer("c.s", (0, 4, 8), 1.0), offer("c.l", (0, 16, 32), 3.0)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.resources import Resources
 from eva_master.packing.preempting import Victim, VictimSearch
+from eva_wire.values.ids import InstanceId, JobId, RunId
 
 BOX = InstanceId("box")
 

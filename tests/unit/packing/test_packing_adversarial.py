@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from eva_master.model.ids import MILLION
 from eva_master.packing.configuration.build import configure
 from eva_master.packing.greedy.algorithm1 import PackedSet
 from eva_master.packing.lp.column_generation import EffortLimits
 from eva_master.packing.lp.columns import cost
 from eva_master.packing.lp.optimizer import Optimizer, Tier
 from eva_master.packing.problem import Problem, Valuation
+from eva_wire.values.ids import MILLION
 from tests.fakes.snapshots import TABLE_3, Cluster, offer, table, task
 
 ALONE = Valuation(interference=False)

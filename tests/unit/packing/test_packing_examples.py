@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import MILLION, Family, InstanceId, OfferingId, RunId
 from eva_master.packing.configuration.build import Configuration, configure, sums, waiting
 from eva_master.packing.configuration.matching import MoveCostsByClass, Reusable, match
 from eva_master.packing.configuration.move_costs import move_costs
 from eva_master.packing.greedy.algorithm1 import PackedSet, pack
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.packing.valuation.reservation_price import cheapest_first, reservation
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import MILLION, Family, InstanceId, OfferingId, RunId
 from tests.fakes.snapshots import START, T1, T2, T3, T4, TABLE_3, Cluster, offer, table, task
 
 ANY = Family("any")

@@ -6,9 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import MILLION, Family, Workload
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.snapshot import StandaloneRates
 from eva_master.model.resources import Resources
@@ -19,6 +17,8 @@ from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.packing.valuation.gang_pace import GangPart, parts
 from eva_master.packing.valuation.reservation_price import cheapest_first, rates
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import MILLION, Family, Workload
 from tests.fakes.snapshots import Cluster, offer, table, task
 
 P3, C7I = Family("p3"), Family("c7i")

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from eva_master.model.ids import InstanceId
 from eva_master.model.planning.plan import NewInstance
 from eva_master.packing.configuration.build import Configuration, Host, configure
 from eva_master.packing.local_search.configuration_cost import evaluate
@@ -17,6 +16,7 @@ from eva_master.packing.local_search.load_cache import LoadCache
 from eva_master.packing.local_search.working_configuration import WorkingConfiguration
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.packing.round_work import WorkBudget, WorkKind
+from eva_wire.values.ids import InstanceId
 from tests.fakes.snapshots import Cluster, offer, task
 
 BOX = offer("box", (0, 8, 32), 1.0, setup_s=180)

@@ -10,8 +10,6 @@ import pytest
 from hypothesis import given
 
 from eva_master.app.policy_registry import policies
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.planning.estimate import Estimate
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan, PolicyMemory
@@ -26,6 +24,8 @@ from eva_master.testing.job_views import changed
 from eva_master.testing.plan_checks import check
 from eva_master.testing.policy_suite import drawn
 from eva_master.testing.snapshots import Cluster, carried_out, offer, task
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import InstanceId, JobId, Millis, RunId
 from tests.fakes.pools.policy import Config, PoolPolicy
 
 ONE, TWO = offer("t1", (0, 4, 16), 1.0), offer("t2", (0, 8, 32), 2.0, limit=3)

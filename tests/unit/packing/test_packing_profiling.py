@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from eva_master.app.sections.building import build_policy
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import MILLION, Family, Workload
 from eva_master.model.planning.snapshot import Snapshot, StandaloneRates
 from eva_master.packing.configuration.build import configure, waiting
 from eva_master.packing.lp.optimizer import Optimizer, Tier
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.packing.profiling import unprofiled
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import MILLION, Family, Workload
 from tests.fakes.snapshots import Cluster, offer, task
 
 BOX = offer("box", (0, 4, 16), 0.8)

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from eva_master.model.catalog import Purchase, spot_family
-from eva_master.model.ids import MILLION, Family, RunId
 from eva_master.model.job import TaskSpec
 from eva_master.packing.configuration.build import configure, sums, waiting
 from eva_master.packing.greedy.algorithm1 import pack
 from eva_master.packing.lp.optimizer import Optimizer, Tier
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.packing.valuation.reservation_price import cheapest_first, reservation, speeds
+from eva_wire.values.ids import MILLION, Family, RunId
 from tests.fakes.snapshots import Cluster, offer, table, task
 
 ALONE = Valuation(interference=False)

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 import eva_master
-from eva_master.model.ids import Price, Workload
 from eva_master.model.planning.snapshot import Snapshot, ThroughputTable
 from eva_master.packing.interference.throughput import ThroughputModel
 from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.packing.valuation import task_shapes
+from eva_wire.values.ids import Price, Workload
 from tests.fakes.snapshots import Cluster, offer, table, task
 
 A, B = Workload("a"), Workload("b")

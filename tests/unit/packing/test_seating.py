@@ -6,9 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import InstanceId, JobId, Millis, run_id
 from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
 from eva_master.packing.parts.seating import (
     PoolSeating,
@@ -19,6 +17,8 @@ from eva_master.packing.parts.seating import (
     waiting,
 )
 from eva_master.testing.job_views import job_view
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import InstanceId, JobId, Millis, run_id
 from tests.fakes.jobs import LARGE, MEDIUM, SMALL, task
 
 LATER = Millis(1_000_000)

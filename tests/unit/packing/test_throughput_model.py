@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eva_master.learning.colocation import key, lookup, observe, recorded
-from eva_master.model.ids import MILLION, Workload
 from eva_master.model.planning.snapshot import ThroughputTable
 from eva_master.packing.interference.throughput import (
     UNPROFILED,
@@ -23,6 +22,7 @@ from eva_master.packing.interference.throughput import (
 )
 from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.valuation.task_classes import UNKNOWN
+from eva_wire.values.ids import MILLION, Workload
 from tests.fakes.paper import Entries, throughput_by_the_paper
 
 NAMES = [Workload(name) for name in "abcd"]

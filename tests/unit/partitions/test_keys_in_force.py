@@ -14,11 +14,11 @@ from eva_master.app.policy_registry import policies
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.fleet.job_keys import DECLARED, OPTIONAL, SIZES, KeysRead
 from eva_master.model.fleet.partitions import Partition
-from eva_master.model.ids import Family, Price
 from eva_master.model.job import JobSpec
 from eva_master.model.resources import Resources
 from eva_master.policies import eva
 from eva_master.ports import PolicyKind
+from eva_wire.values.ids import Family, Price
 
 SOLD = Offering(InstanceType("c.9", Family("c"), Resources(1, 9_000, 9_000)), Price(1))
 JOB = "name: a\nrun: 'true'\nresources: {cpus: 1, memory: 1GiB}\n"

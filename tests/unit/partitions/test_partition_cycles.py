@@ -14,12 +14,10 @@ from eva_master.control.machine import Machine
 from eva_master.control.planning import partitioning
 from eva_master.control.settings import Limits, Settings
 from eva_master.control.state.store import State
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.accounting.tenants import OwnerPatterns
 from eva_master.model.actions import Action, Reply, RequestPlan, StopTask
 from eva_master.model.catalog import Catalog, InstanceType, Offering, Purchase
 from eva_master.model.changes import Changes
-from eva_master.model.errors import LimitExceeded, NotAuthorised, NotFound, Unplaceable
 from eva_master.model.events import (
     Event,
     InstanceGone,
@@ -42,12 +40,14 @@ from eva_master.model.fleet.partitions import (
     Rule,
     month_of,
 )
-from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, Workload
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.planning.plan import Assign, NewInstance, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Leeway
 from eva_master.model.resources import Resources
-from eva_master.model.states import JobState, RunState
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.errors import LimitExceeded, NotAuthorised, NotFound, Unplaceable
+from eva_wire.values.ids import Family, InstanceId, JobId, Millis, Price, Workload
+from eva_wire.values.states import JobState, RunState
 
 HOUR = 3_600_000
 ROOM = Resources(0, 1000, 1024)

@@ -18,10 +18,10 @@ from eva_master.model.events import (
 )
 from eva_master.model.fleet.nodes import NODE_ZONE, OwnedNode
 from eva_master.model.fleet.partitions import Budget, Offers, Partition, PartitionLimits, with_nodes
-from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price
 from eva_master.model.planning.plan import Assign, NewInstance, Plan
 from eva_master.model.planning.standing import Line, Pool
 from eva_master.model.resources import Resources
+from eva_wire.values.ids import Family, InstanceId, JobId, Millis, Price
 from tests.unit.partitions.test_partition_cycles import HOUR, MAIN, ROOM, SHORT, Cluster
 
 G = replace(MAIN, offers=Offers(families=frozenset({"g"})))

@@ -17,10 +17,10 @@ from eva_master.app.sections.policies import built, source
 from eva_master.app.settings import load_master_config
 from eva_master.model.accounting.tenants import OwnerPatterns
 from eva_master.model.catalog import InstanceType, Offering
-from eva_master.model.errors import EvaError, InvalidConfig, InvalidJob, Unplaceable
 from eva_master.model.fleet.partitions import Offers, Partition, Partitions
-from eva_master.model.ids import Family, InstanceId, Price
 from eva_master.model.resources import Resources
+from eva_wire.values.errors import EvaError, InvalidConfig, InvalidJob, Unplaceable
+from eva_wire.values.ids import Family, InstanceId, Price
 
 
 @pytest.fixture(autouse=True)

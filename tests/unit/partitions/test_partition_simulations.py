@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from eva_client.cli import main
 from eva_lab.experiments.execution import execute
 from eva_lab.experiments.runs import Results, cells
 from eva_lab.experiments.schema import load_experiment
 from eva_lab.experiments.summary import summarise
 from eva_lab.reports.page import write_report
-from eva_master.app.cli import main
-from eva_master.model.errors import InvalidConfig
+from eva_wire.values.errors import InvalidConfig
 from tests.fakes.traces import job, task, write_jobs
 
 PARTS = """\

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from eva_master.adapters.rpc._proto import worker_pb2
-from eva_master.adapters.rpc.messages import Job, Task
+from eva_client.cli.views import shapes, tables
 from eva_master.adapters.rpc.workers import messages
-from eva_master.app.cli.views import shapes, tables
 from eva_master.model.events import Phase, RunReport
+from eva_wire._proto import worker_pb2
+from eva_wire.rpc.messages import Job, Task
 from eva_worker.files.objects import Objects
 from eva_worker.files.plain.copies import How
 from eva_worker.link.wire import task_report

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import Millis
 from eva_master.model.planning.plan import Assign, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.policies.eva_published import POLICY
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Millis
 from tests.fakes.snapshots import (
     T1,
     T2,

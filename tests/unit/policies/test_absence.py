@@ -10,8 +10,8 @@ from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
 from eva_master.model.actions import RequestPlan
 from eva_master.model.events import Phase, ProgressSampled, RunReport, WorkerLost, WorkerRegistered
-from eva_master.model.ids import MILLION, InstanceId, JobId, Millis, RunId
 from eva_master.model.records import Instance, Job, Progress, TaskRun
+from eva_wire.values.ids import MILLION, InstanceId, JobId, Millis, RunId
 from tests.fakes.jobs import CATALOG, LARGE, job, task
 from tests.fakes.learned.lessons import lessons_of
 

@@ -7,8 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import JobId, Millis, run_id
 from eva_master.model.planning.plan import Assign, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.configuration.build import configure, waiting
@@ -16,6 +14,8 @@ from eva_master.packing.local_search.configuration_cost import evaluate
 from eva_master.packing.local_search.cost_model import CostWeights, MoveCosts
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.policies.eva import POLICY
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import JobId, Millis, run_id
 from tests.fakes.snapshots import (
     T1,
     T2,

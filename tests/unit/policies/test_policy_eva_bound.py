@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.packing import PAIRS, snapshot, spread_out, table_of
-from eva_master.model.ids import Millis
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.configuration.build import configure, waiting
@@ -20,6 +19,7 @@ from eva_master.packing.reconfiguration.memory import RoundMemory
 from eva_master.packing.reconfiguration.options import option
 from eva_master.policies.eva import POLICY
 from eva_master.policies.eva.memory import load
+from eva_wire.values.ids import Millis
 from tests.fakes.snapshots import carried_out, ended
 
 

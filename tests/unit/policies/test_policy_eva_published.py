@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from eva_master.model.ids import MILLION, Millis
 from eva_master.model.planning.plan import Assign, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.policies.eva_published import POLICY
 from eva_master.policies.eva_published.memory import load
+from eva_wire.values.ids import MILLION, Millis
 from tests.fakes.snapshots import (
     T1,
     T2,

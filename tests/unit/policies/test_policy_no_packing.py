@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import Family, Workload
 from eva_master.model.planning.plan import Assign, Hold, Plan
 from eva_master.model.planning.snapshot import Snapshot, StandaloneRates
 from eva_master.policies.no_packing import POLICY
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Family, Workload
 from tests.fakes.snapshots import (
     START,
     T1,

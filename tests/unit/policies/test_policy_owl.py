@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from eva_master.model.ids import MILLION, Family, Workload
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.plan import Assign, Hold, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot, StandaloneRates
 from eva_policies.owl import POLICY
+from eva_wire.values.ids import MILLION, Family, Workload
 from tests.fakes.snapshots import Cluster, carried_out, ended, offer, table, task
 
 BOX = offer("box", (0, 16, 64), 1.5)

@@ -8,7 +8,7 @@ import pytest
 
 from eva_master.app.policy_registry import Policies, find_policies
 from eva_master.app.settings import load_master_config
-from eva_master.model.errors import InvalidConfig, UnusablePolicy
+from eva_wire.values.errors import InvalidConfig, UnusablePolicy
 from tests.fakes.plugins import distribution
 
 BUILT_IN = {

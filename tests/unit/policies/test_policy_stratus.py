@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import Millis
 from eva_master.model.planning.plan import Assign, Hold, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_policies.stratus import POLICY
 from eva_policies.stratus.bins import bin_of
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Millis
 from tests.fakes.snapshots import START, Cluster, carried_out, ended, offer, task
 
 HOUR = 3600

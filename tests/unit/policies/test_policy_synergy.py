@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from eva_master.model.ids import MILLION, Family, Workload
 from eva_master.model.planning.plan import Assign, Hold, Plan
 from eva_master.model.planning.snapshot import Snapshot, StandaloneRates
 from eva_policies.synergy import POLICY
+from eva_wire.values.ids import MILLION, Family, Workload
 from tests.fakes.snapshots import Cluster, carried_out, offer, table, task
 
 BOX = offer("box", (0, 16, 64), 0.8)

@@ -12,12 +12,12 @@ from eva_master.adapters.rpc.server.reasons import hosting as hosting_message
 from eva_master.adapters.store import SqlJournal
 from eva_master.adapters.store.journal import ROUNDS_EXPLAINED
 from eva_master.model.changes import Changes, Round
-from eva_master.model.ids import InstanceId, Millis, RunId
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.reasons import Exchange, Hosting, Move, Occupant, Reasons
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.policies import eva, eva_published, no_packing
 from eva_master.ports import PolicyKind
+from eva_wire.values.ids import InstanceId, Millis, RunId
 from tests.fakes.snapshots import T1, T2, T3, T4, TABLE_3, Cluster, ended, offer, table, task
 from tests.fakes.snapshots import carried_out as done
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 
 from benchmarks import conformance
-from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.planning.claims import Claim
 from eva_master.model.planning.plan import Assign, NewInstance, Plan
 from eva_master.packing.configuration.build import configure, waiting
@@ -36,6 +35,7 @@ from eva_master.testing.snapshots import (
     table,
     task,
 )
+from eva_wire.values.ids import InstanceId, JobId, Millis, RunId
 
 EVA = POLICY.build(POLICY.config())
 GPUS = task("gpus", p=(4, 4, 10))

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from eva_lab.runs import named_policy
-from eva_master.model.ids import MILLION, Family
 from eva_master.model.job import TaskSpec
+from eva_wire.values.ids import MILLION, Family
 from tests.fakes.snapshots import Cluster, offer, task
 
 GPU = offer("p3.2xlarge", (1, 8, 61), 3.06, family="p3")

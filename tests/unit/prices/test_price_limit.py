@@ -19,9 +19,7 @@ from eva_master.control.state.store import State
 from eva_master.model.actions import Action, RequestPlan
 from eva_master.model.arithmetic.loop_time import WallClock
 from eva_master.model.catalog import Catalog, Offering, Purchase, spot_family
-from eva_master.model.errors import InvalidConfig
 from eva_master.model.events import ClocksMoved, JobSubmitted, LaunchFailed, PlanReady
-from eva_master.model.ids import JobId, Millis, Price, Workload, run_id
 from eva_master.model.job import Deadline, JobSpec
 from eva_master.model.planning.plan import Assign, NewInstance, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
@@ -30,6 +28,8 @@ from eva_master.model.resources import Resources
 from eva_master.model.trace import Trace, TraceJob, TraceTask
 from eva_master.policies.eva import POLICY as EVA
 from eva_master.ports import Policy
+from eva_wire.values.errors import InvalidConfig
+from eva_wire.values.ids import JobId, Millis, Price, Workload, run_id
 from tests.fakes.jobs import LARGE, MEDIUM, SMALL, job, offering, task
 
 HUGE = offering(192, 9_600_000)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eva_master.adapters.rpc._proto import api_pb2 as pb
+from eva_client.cli.views import shapes
+from eva_client.cli.views.explanation import hosting_shape
+from eva_client.cli.views.instance_words import costs
 from eva_master.adapters.rpc.server import reasons, views
-from eva_master.app.cli.views import shapes
-from eva_master.app.cli.views.explanation import hosting_shape
-from eva_master.app.cli.views.instance_words import costs
 from eva_master.control.planning.snapshot_builder import snapshot
 from eva_master.control.readside.publisher import Publisher
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
 from eva_master.model.catalog import Offering, Purchase, spot_family
-from eva_master.model.ids import InstanceId, Millis, Price
 from eva_master.model.planning.reasons import Hosting
 from eva_master.model.records import Instance
+from eva_wire._proto import api_pb2 as pb
+from eva_wire.values.ids import InstanceId, Millis, Price
 from tests.fakes.jobs import SMALL
 
 _KIND = replace(SMALL.type, family=spot_family(SMALL.type.family))

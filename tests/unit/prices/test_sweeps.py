@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from eva_lab.simulator.run import Setup, simulate
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Millis, Workload
 from eva_master.model.resources import Resources
 from eva_master.model.trace import Trace, TraceJob, TraceTask
 from eva_master.policies.eva import POLICY
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import MILLION, MILLIS_PER_HOUR, Millis, Workload
 from tests.fakes.jobs import CATALOG, SMALL
 
 TASKS = 30

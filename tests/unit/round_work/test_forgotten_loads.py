@@ -9,12 +9,12 @@ from types import FrameType
 
 import pytest
 
-from eva_master.model.ids import Workload
 from eva_master.model.planning.snapshot import Snapshot, ThroughputTable
 from eva_master.packing.local_search.cost_model import CostWeights
 from eva_master.packing.local_search.load_cache import Load, LoadCache
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.testing.snapshots import Cluster, offer, task
+from eva_wire.values.ids import Workload
 
 WORKLOADS = 24
 

@@ -8,7 +8,6 @@ from collections import Counter
 
 import pytest
 
-from eva_master.model.ids import MILLION
 from eva_master.packing.configuration.build import configure, waiting
 from eva_master.packing.local_search.cost_model import CostWeights
 from eva_master.packing.local_search.gang_progress import GangProgress
@@ -17,6 +16,7 @@ from eva_master.packing.local_search.search import Effort, Search
 from eva_master.packing.local_search.working_configuration import WorkingConfiguration
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.testing.snapshots import Cluster, offer, task
+from eva_wire.values.ids import MILLION
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from eva_lab.simulator.scenario.journal_replay import past
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
-from eva_master.model.ids import Millis
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.plan import Assign, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.reconfiguration.greedy_pass import GreedyPass, planned_greedily
 from eva_master.testing.plan_checks import check
 from eva_master.testing.snapshots import Cluster, offer, task
+from eva_wire.values.ids import Millis
 
 CATALOG = (offer("four", (0, 4, 16), 0.2, setup_s=10), offer("two", (0, 2, 8), 0.11, setup_s=10))
 TASK = task(any=(0, 1, 1))

@@ -10,7 +10,6 @@ import pytest
 
 from eva_master.control.state.parts.policy_memories import document_of, memory_of
 from eva_master.model.catalog import Purchase
-from eva_master.model.ids import InstanceId
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.sizes import with_sizes
 from eva_master.model.planning.snapshot import InstanceView, Snapshot
@@ -20,6 +19,7 @@ from eva_master.policies.eva import POLICY
 from eva_master.policies.eva.policy import Eva
 from eva_master.testing.job_views import changed
 from eva_master.testing.plan_checks import check
+from eva_wire.values.ids import InstanceId
 from tests.unit.elastic.test_elastic_sizes import Cluster, offering
 
 GANGS, MOST = 60, 8

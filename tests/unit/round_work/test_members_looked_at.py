@@ -11,13 +11,13 @@ import pytest
 
 from eva_lab.runs import named_policy
 from eva_master.app.policy_registry import policies
-from eva_master.model.ids import RunId
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.configuration.build import Configuration
 from eva_master.packing.local_search.cost_model import CostWeights
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.packing.reconfiguration.lasting import lasting
 from eva_master.testing.snapshots import Cluster, offer, task
+from eva_wire.values.ids import RunId
 
 NAMES = [*policies()]
 

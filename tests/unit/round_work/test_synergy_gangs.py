@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from eva_lab.runs import named_policy
-from eva_master.model.ids import MILLION, RunId
 from eva_master.packing.bins.task_set_value import Tnrp
 from eva_master.packing.interference.throughput import ExactThroughput
 from eva_master.packing.planner_cache import PlannerCache
 from eva_master.testing.snapshots import Cluster, offer, task
 from eva_policies.synergy.best_fit import BestFit
 from eva_policies.synergy.valued_instances import ValuedInstances
+from eva_wire.values.ids import MILLION, RunId
 
 CATALOG = (
     offer("small", (0, 2, 8), 0.1),

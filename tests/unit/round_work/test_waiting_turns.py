@@ -9,8 +9,6 @@ from dataclasses import asdict, replace
 import pytest
 
 from eva_master.control.state.parts.policy_memories import document_of, memory_of
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import JobId, Millis
 from eva_master.model.planning.claims import Claim
 from eva_master.model.planning.plan import Hold, Plan
 from eva_master.model.planning.snapshot import Snapshot
@@ -18,6 +16,8 @@ from eva_master.packing.round_work import tasks_shown
 from eva_master.packing.waiting_turns import NO_TURNS, WAITS_ITS_TURN, Shown, Turns, shown
 from eva_master.testing.job_views import changed
 from eva_master.testing.snapshots import Cluster, offer, task
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import JobId, Millis
 
 TASK = task(any=(0, 1, 1))
 MOST = 40

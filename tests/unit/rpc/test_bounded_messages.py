@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from eva_master.adapters.rpc._proto import api_pb2
 from eva_master.adapters.rpc.bounded import bounded_pb as pb
+from eva_wire._proto import api_pb2
 
 
 @pytest.mark.parametrize("huge", [2**63, 10**30])

@@ -7,10 +7,10 @@ import sys
 
 PROGRAM = """
 import sys
-import eva_master.app.cli.explain
-import eva_master.app.cli.jobs
-from eva_master.adapters.rpc.client.master import Client
-from eva_master.app.client import ClientConfig
+import eva_client.cli.explain
+import eva_client.cli.jobs
+from eva_client.rpc.master import Client
+from eva_client.settings import ClientConfig
 heavy = {
     "cryptography", "structlog", "obstore", "numpy", "sqlalchemy", "boto3", "docker",
     "eva_master.app.config", "eva_master.control",

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from eva_master.adapters.store import codec, task_specs
 from eva_master.model.catalog import Gpu
-from eva_master.model.errors import StorageError
-from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.records import Instance, Job, Progress, TaskRun
+from eva_wire.values.errors import StorageError
+from eva_wire.values.ids import InstanceId, JobId, Millis, RunId
 from tests.fakes.jobs import MEDIUM, job
 
 

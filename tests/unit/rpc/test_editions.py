@@ -14,14 +14,14 @@ import pytest
 from eva_master.adapters.loop.clock import SystemClock
 from eva_master.adapters.loop.gateway import LoopGateway
 from eva_master.adapters.loop.inbox import LiveInbox
-from eva_master.adapters.rpc._proto import api_pb2 as pb
-from eva_master.adapters.rpc.errors import TooSlow
 from eva_master.adapters.rpc.server.job_messages import JobMessage, JobMessages
 from eva_master.adapters.rpc.server.watching import editions
 from eva_master.adapters.rpc.server.watching.editions import Editions, batches
 from eva_master.model.changes import Changes
-from eva_master.model.ids import JobId
 from eva_master.ports.reading import ReadModel
+from eva_wire._proto import api_pb2 as pb
+from eva_wire.rpc.errors import TooSlow
+from eva_wire.values.ids import JobId
 
 
 class NoJobs:

@@ -8,11 +8,11 @@ import pytest
 
 from eva_master.adapters.rpc.workers.messages import order
 from eva_master.model import actions
-from eva_master.model.ids import JobId, RunId
 from eva_master.model.job import JobOutputs, Program
 from eva_master.model.resources import Resources
+from eva_wire._proto import worker_pb2 as pb
+from eva_wire.values.ids import JobId, RunId
 from eva_worker import orders
-from eva_worker._proto import worker_pb2 as pb
 from eva_worker.errors import UnsupportedInput
 from eva_worker.files.inputs import Roots
 from eva_worker.link import wire

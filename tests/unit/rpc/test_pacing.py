@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from eva_master.adapters.rpc.methods import CallLine
 from eva_master.adapters.rpc.server.admission import pacing
 from eva_master.adapters.rpc.server.admission.pacing import Pacing, UserLimits
-from eva_master.model.errors import Busy
+from eva_wire.rpc.methods import CallLine
+from eva_wire.values.errors import Busy
 
 
 class Timer:

@@ -15,10 +15,10 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from eva_master.adapters.pki.authority import Authority, requested_key
-from eva_master.adapters.pki.names import MASTER_NAME
 from eva_master.adapters.pki.server import ServerIdentity
-from eva_master.model.errors import InvalidConfig
-from eva_master.model.ids import InstanceId, Millis
+from eva_wire.rpc.names import MASTER_NAME
+from eva_wire.values.errors import InvalidConfig
+from eva_wire.values.ids import InstanceId, Millis
 
 DAY_MS = 86_400_000
 ONE = InstanceId("i00001")

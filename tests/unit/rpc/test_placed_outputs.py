@@ -10,10 +10,10 @@ import pytest
 from eva_master.adapters.objects import open_store
 from eva_master.adapters.objects.checkpoints import StoredCheckpoints
 from eva_master.model.actions import PlaceOutputs
-from eva_master.model.errors import StorageError
 from eva_master.model.events import Event, OutputsPlaced
-from eva_master.model.ids import JobId, RunId
 from eva_master.ports import ObjectStore
+from eva_wire.values.errors import StorageError
+from eva_wire.values.ids import JobId, RunId
 
 OWN, EXTRA, OTHER = RunId("a-1/0"), RunId("a-1/0+1"), RunId("a-1/00")
 BIG = bytes(range(256)) * 70_000

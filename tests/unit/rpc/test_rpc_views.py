@@ -7,21 +7,17 @@ from dataclasses import replace
 import grpc
 import pytest
 
-from eva_master.adapters.rpc._proto import worker_pb2 as wpb
-from eva_master.adapters.rpc.errors import (
-    DETAIL_KEY,
-    BadRequest,
-    detail_of,
-    error_of,
-    status_of,
-)
 from eva_master.adapters.rpc.server import views
 from eva_master.adapters.rpc.workers.messages import reports
 from eva_master.control.measure import ledger
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.errors import (
+from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan, Suspend
+from eva_master.model.records import Progress
+from eva_wire._proto import worker_pb2 as wpb
+from eva_wire.rpc.errors import DETAIL_KEY, BadRequest, detail_of, error_of, status_of
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.errors import (
     CapacityUnavailable,
     CloudError,
     DuplicateName,
@@ -34,10 +30,8 @@ from eva_master.model.errors import (
     Unplaceable,
     Unreachable,
 )
-from eva_master.model.ids import InstanceId, JobId, Millis, RunId
-from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan, Suspend
-from eva_master.model.records import Progress
-from eva_master.model.states import InstanceState, RunState
+from eva_wire.values.ids import InstanceId, JobId, Millis, RunId
+from eva_wire.values.states import InstanceState, RunState
 from tests.fakes.models import model_of
 from tests.fakes.rpc.server import CATALOG, LARGE, SMALL, add_instance, add_job, spec
 from tests.fakes.snapshots import previewed

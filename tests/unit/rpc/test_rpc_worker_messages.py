@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from eva_master.adapters.rpc._proto import worker_pb2 as pb
 from eva_master.adapters.rpc.server.views import _metrics
 from eva_master.adapters.rpc.workers import messages
 from eva_master.adapters.rpc.workers.sessions import MessageRate
-from eva_master.model.ids import Millis
+from eva_wire._proto import worker_pb2 as pb
+from eva_wire.values.ids import Millis
 from eva_worker.link import wire
 from eva_worker.orders import Phase, Progress, Report, TaskKey
 

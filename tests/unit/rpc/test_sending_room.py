@@ -7,9 +7,9 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from eva_master.adapters.rpc.errors import TooSlow
 from eva_master.adapters.rpc.server import job_messages
 from eva_master.adapters.rpc.server.job_messages import SendingRoom
+from eva_wire.rpc.errors import TooSlow
 
 MIB = 1024 * 1024
 

@@ -10,10 +10,10 @@ import pytest
 from eva_master.adapters.objects import open_store
 from eva_master.adapters.objects.checkpoints import StoredCheckpoints
 from eva_master.model.actions import ListCheckpoints
-from eva_master.model.errors import StorageError
 from eva_master.model.events import CheckpointsListed, Event
-from eva_master.model.ids import JobId, RunId
 from eva_master.ports import ObjectStore
+from eva_wire.values.errors import StorageError
+from eva_wire.values.ids import JobId, RunId
 
 JOB, FIRST, SECOND = JobId("g-1"), RunId("g-1/0"), RunId("g-1/1")
 

@@ -9,8 +9,8 @@ import subprocess
 
 import pytest
 
-from eva_master.adapters.jobfile import check_job
-from eva_master.model.errors import InvalidJob, Problem
+from eva_wire.jobfile import check_job
+from eva_wire.values.errors import InvalidJob, Problem
 from tests.unit.formats.test_jobfile import only_problem_of, parse, with_line
 
 _OTHERS = 'name: a\nresources: {cpus: 1, memory: 1GiB}\nworkload: "w"\n'

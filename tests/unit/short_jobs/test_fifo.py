@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Offering, Purchase
-from eva_master.model.ids import Millis
 from eva_master.model.planning.plan import Hold, Plan
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.policies.fifo import POLICY
 from eva_master.testing.plan_checks import check
 from eva_master.testing.snapshots import carried_out
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Millis
 from tests.fakes.snapshots import Cluster, offer, task
 
 SMALL, LARGE = task("w", any=(0, 1, 1)), task("w", any=(0, 4, 4))

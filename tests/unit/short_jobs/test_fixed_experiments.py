@@ -14,7 +14,7 @@ from eva_lab.experiments.runs import Results, cells
 from eva_lab.experiments.schema import load_experiment
 from eva_lab.experiments.summary import summarise
 from eva_lab.reports.page import write_report
-from eva_master.model.errors import InvalidConfig
+from eva_wire.values.errors import InvalidConfig
 
 TRACE = "".join(
     f"{at} {tasks} {seconds} {' '.join([str(seconds)] * tasks)}\n"

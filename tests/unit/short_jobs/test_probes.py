@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 
 from eva_master.app.config import policy_config
 from eva_master.app.sections.base import PolicySection
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Purchase, spot_family
-from eva_master.model.ids import MILLION, Family, InstanceId, JobId, Millis
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import BackPolicyRoom, InstanceView, Lendable
@@ -30,6 +28,8 @@ from eva_policies.cloudcoaster.probes import (
     probed,
     queues,
 )
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import MILLION, Family, InstanceId, JobId, Millis
 from tests.drawing import drawn
 from tests.fakes.snapshots import Cluster, offer, task
 

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Offering, Purchase, spot_family
-from eva_master.model.ids import MILLION, Family, InstanceId
 from eva_master.model.planning.plan import Plan
 from eva_master.model.planning.snapshot import BackPolicyRoom, InstanceView, Lendable
 from eva_master.model.resources import Resources
 from eva_policies.cloudcoaster import POLICY
 from eva_policies.cloudcoaster.config import Config
 from eva_policies.cloudcoaster.sizing import published
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import MILLION, Family, InstanceId
 from tests.fakes.snapshots import Cluster, offer, task
 
 SPOT = spot_family(Family("any"))

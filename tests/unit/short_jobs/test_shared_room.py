@@ -6,8 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import InstanceId, Millis
 from eva_master.model.job import Latency
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
@@ -19,6 +17,8 @@ from eva_master.testing.plan_checks import check
 from eva_master.testing.snapshots import carried_out
 from eva_policies.cloudcoaster import POLICY
 from eva_policies.cloudcoaster.config import Config
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import InstanceId, Millis
 from tests.fakes.snapshots import Cluster, offer, task
 
 ONE, HALF = task("short", any=(0, 1, 1)), task("long", any=(0, 4, 8))

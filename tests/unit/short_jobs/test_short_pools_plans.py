@@ -9,17 +9,13 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eva_master.adapters.text.yamlfile import load
 from eva_master.app.config import MasterConfig
 from eva_master.app.master import partitions_of
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.base import PolicySection, ShortSection
 from eva_master.app.sections.policies import doubts, policy_problems
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Offering, Purchase, spot_family
-from eva_master.model.errors import InvalidConfig
 from eva_master.model.fleet.partitions import ShortJobs
-from eva_master.model.ids import MILLION, Family, InstanceId, JobId, Millis
 from eva_master.model.job import Latency, TaskSpec
 from eva_master.model.planning.estimate import Estimate
 from eva_master.model.planning.plan import Hold, Plan, PolicyMemory
@@ -33,6 +29,10 @@ from eva_policies.cloudcoaster.config import Config
 from eva_policies.cloudcoaster.market import KindPurchases
 from eva_policies.cloudcoaster.order import first_served
 from eva_policies.cloudcoaster.sizing import needed
+from eva_wire.text.yamlfile import load
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.errors import InvalidConfig
+from eva_wire.values.ids import MILLION, Family, InstanceId, JobId, Millis
 from tests.fakes.snapshots import Cluster, offer, task
 
 SPOT = spot_family(Family("any"))

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from eva_master.app.cli import main
-from eva_master.app.cli.output import failing_output
+from eva_client.cli import main
+from eva_client.cli.output import failing_output
 from tests.fakes.rpc.api import FakeApi, sample_bill, sample_jobs, sample_state
 
 
@@ -49,7 +49,7 @@ def test_a_word_that_is_like_nothing_is_only_refused() -> None:
 
 def _run(*arguments: str, out: int, env: dict[str, str]) -> tuple[int, str]:
     done = subprocess.run(
-        [sys.executable, "-m", "eva_master.app.cli", *arguments],
+        [sys.executable, "-m", "eva_client.cli", *arguments],
         env={**os.environ, **env},
         stdout=out,
         stderr=subprocess.PIPE,

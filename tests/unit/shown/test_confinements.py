@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from eva_master.adapters.rpc._proto import api_pb2 as pb
-from eva_master.app.cli.views import shapes
-from eva_master.app.cli.views.isolation import confinements
+from eva_client.cli.views import shapes
+from eva_client.cli.views.isolation import confinements
+from eva_wire._proto import api_pb2 as pb
 
 _WHY = "landlock (namespaces: Operation not permitted)"
 

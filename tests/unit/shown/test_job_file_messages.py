@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from eva_master.adapters.jobfile import check_job, job_schema
-from eva_master.adapters.text.quantities import (
+from eva_wire.jobfile import check_job, job_schema
+from eva_wire.text.quantities import (
     parse_discount,
     parse_dollars,
     parse_dollars_per_hour,
@@ -17,8 +17,8 @@ from eva_master.adapters.text.quantities import (
     parse_mib,
     parse_milli_cpus,
 )
-from eva_master.adapters.text.yamlfile import scalar, suggestion
-from eva_master.model.errors import InvalidJob
+from eva_wire.text.yamlfile import scalar, suggestion
+from eva_wire.values.errors import InvalidJob
 
 JOB = "name: a\nrun: 'true'\nresources: {cpus: 1, memory: 1GiB}\n"
 LIBRARY = re.compile(

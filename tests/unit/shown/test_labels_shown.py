@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from eva_master.app.cli import main
+from eva_client.cli import main
 from tests.fakes.rpc.api import FakeApi, sample_jobs
 
 Run = Callable[..., Result]

@@ -11,10 +11,10 @@ import pytest
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from eva_master.adapters.rpc._proto import api_pb2 as pb
-from eva_master.app.cli.session import console
-from eva_master.app.cli.views import bills, live, tables
-from eva_master.app.cli.views.grid import Grid
+from eva_client.cli.session import console
+from eva_client.cli.views import bills, live, tables
+from eva_client.cli.views.grid import Grid
+from eva_wire._proto import api_pb2 as pb
 from tests.fakes.rpc.api import NOW_MS, sample_bill, sample_jobs, sample_plan, sample_state
 
 WIDTHS = (80, 120, 200)

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from eva_client.settings import CLIENT_FILE, load_client_config, remember_client_file
 from eva_master.adapters.rpc.server.shown.storage import notes_on_gpus
-from eva_master.app.client import CLIENT_FILE, load_client_config, remember_client_file
 from eva_master.app.clouds.local import PROVIDER
-from eva_master.model.errors import InvalidConfig
-from eva_master.model.ids import Family, Workload
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.resources import Resources
+from eva_wire.values.errors import InvalidConfig
+from eva_wire.values.ids import Family, Workload
 
 
 @pytest.fixture(autouse=True)

@@ -8,10 +8,10 @@ import pytest
 from rich.console import Console
 
 from benchmarks.harness import publish
+from eva_client.cli.views import explanation, tables
+from eva_client.cli.views.words import amount, is_in, of_feature
 from eva_lab.cli import simulate
-from eva_master.adapters.rpc._proto import api_pb2 as pb
-from eva_master.app.cli.views import explanation, tables
-from eva_master.app.cli.views.words import amount, is_in, of_feature
+from eva_wire._proto import api_pb2 as pb
 
 
 def text_of(explained: pb.Explanation) -> str:

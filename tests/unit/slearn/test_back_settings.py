@@ -20,8 +20,8 @@ from eva_master.app.sections.policies import (
     source,
 )
 from eva_master.app.settings import load_master_config
-from eva_master.model.errors import InvalidConfig
 from eva_master.model.planning.estimate import Estimates
+from eva_wire.values.errors import InvalidConfig
 from tests.fakes.snapshots import Cluster, offer, task
 
 

@@ -7,9 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import JobId, Millis, RunId
 from eva_master.model.planning.estimate import Estimate
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Hold, Json, Plan, PolicyMemory
@@ -27,6 +25,8 @@ from eva_policies.slearn.config import Config
 from eva_policies.slearn.memory import Memory, RequestOutcome
 from eva_policies.slearn.queues import Queued
 from eva_policies.slearn.sizes import work_of
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import JobId, Millis, RunId
 from tests.fakes.snapshots import Cluster, offer, task
 
 ONE, TWO = task("w", any=(0, 1, 1)), task("v", any=(0, 2, 2))

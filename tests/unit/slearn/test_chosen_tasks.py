@@ -8,15 +8,15 @@ from eva_master.control.planning.validate_plan import reconcile
 from eva_master.control.standing.queue import Queue
 from eva_master.control.standing.rooms import MemberRoom
 from eva_master.control.standing.standing import Standing
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Purchase
-from eva_master.model.ids import Family, InstanceId, JobId, Millis, run_id
 from eva_master.model.planning.plan import Plan
 from eva_master.model.planning.standing import Line, Pool
 from eva_master.model.records import TaskRun
 from eva_master.model.resources import Resources
-from eva_master.model.states import RunState
 from eva_master.testing.job_views import changed
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Family, InstanceId, JobId, Millis, run_id
+from eva_wire.values.states import RunState
 from tests.fakes.snapshots import Cluster, offer, task
 
 NODE = replace(offer("n.4", (0, 4, 4), 0.1), purchase=Purchase.OWNED, limit=2)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Offering, Purchase
-from eva_master.model.ids import JobId
 from eva_master.model.planning.estimate import Estimate
 from eva_master.model.planning.standing import Line
 from eva_master.testing.job_views import changed
 from eva_policies.slearn import POLICY
 from eva_policies.slearn.config import Config
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import JobId
 from tests.fakes.snapshots import Cluster, offer, task
 
 NODE: Offering = replace(offer("n.4", (4, 16, 64), 0.1), purchase=Purchase.OWNED, limit=2)

@@ -8,11 +8,11 @@ import pytest
 
 from eva_master.control.state.finished import FinishedTasks, Kind
 from eva_master.learning.run_times.posterior import Finished
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import JobId, Millis, Workload, run_id
 from eva_master.model.job import JobSpec
 from eva_master.model.records import Job, TaskRun
-from eva_master.model.states import RunState
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import JobId, Millis, Workload, run_id
+from eva_wire.values.states import RunState
 from tests.fakes.snapshots import task
 
 TASK = task("w", any=(0, 1, 1))

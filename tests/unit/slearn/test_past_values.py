@@ -15,10 +15,10 @@ from eva_master.learning.run_times.past_values import KEPT, NO_VALUES, PastValue
 from eva_master.learning.run_times.posterior import NONE_FINISHED
 from eva_master.learning.runtimes import Feature, RunTimes, Traits
 from eva_master.model.arithmetic.fixed_point import log_ppm
-from eva_master.model.ids import Millis
 from eva_master.model.planning.estimate import LONGEST_MS, Estimates, Source
 from eva_master.model.planning.plan import Json
 from eva_master.model.resources import Resources
+from eva_wire.values.ids import Millis
 from tests.fakes.hand_driven import JOB, SETTINGS, Cluster
 from tests.unit.learning.test_run_time_estimates import NEW, W, ended, estimate, restarted
 

@@ -6,11 +6,11 @@ from collections import Counter
 
 import pytest
 
-from eva_master.model.ids import JobId, Millis
 from eva_master.model.planning.plan import Json, PolicyMemory
 from eva_policies.slearn.memory import Memory, Sampled
 from eva_policies.slearn.ratio import Ratios
 from eva_policies.slearn.sampling import chosen, pilots_of
+from eva_wire.values.ids import JobId, Millis
 
 ONE, TWO, THREE, FOUR, FIVE = (part * 10_000 for part in range(1, 6))
 JOB = JobId("job-1")

@@ -6,9 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Offering, Purchase
-from eva_master.model.ids import JobId, Millis
 from eva_master.model.planning.estimate import Estimate
 from eva_master.model.planning.plan import Hold, Plan
 from eva_master.model.planning.snapshot import Snapshot
@@ -19,6 +17,8 @@ from eva_master.testing.snapshots import START
 from eva_policies.slearn import POLICY
 from eva_policies.slearn.config import Config
 from eva_policies.slearn.sizes import outgrows_ms, queue_of
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import JobId, Millis
 from tests.fakes.snapshots import Cluster, offer, task
 
 ONE, HALF = task("w", any=(0, 1, 1)), task("w", any=(0, 2, 2))

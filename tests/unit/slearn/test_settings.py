@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 import yaml
 
-from eva_master.adapters.jobfile import check_job
 from eva_master.app.config import MasterConfig, policy_config
 from eva_master.app.nodes.settings import owned_nodes
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.policies import built, estimates_of, shown
 from eva_master.app.settings import load_master_config
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.errors import InvalidConfig
 from eva_master.model.planning.estimate import Estimates
 from eva_policies.slearn import POLICY
 from eva_policies.slearn.config import Config
+from eva_wire.jobfile import check_job
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.errors import InvalidConfig
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "howto" / "learned-run-times.md").read_text()

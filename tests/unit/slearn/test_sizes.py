@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import Millis
 from eva_master.model.planning.estimate import Estimate
 from eva_master.testing.job_views import changed
 from eva_master.testing.snapshots import START
 from eva_policies.slearn.sizes import JobWork, work_of
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Millis
 from tests.fakes.snapshots import Cluster, offer, task
 
 ONE = task("w", any=(0, 1, 1))

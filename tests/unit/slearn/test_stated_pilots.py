@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import InstanceId, JobId, Millis, run_id
 from eva_master.model.planning.estimate import Estimate
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import PolicyMemory
@@ -21,6 +19,8 @@ from eva_policies.slearn.config import Config
 from eva_policies.slearn.memory import Memory
 from eva_policies.slearn.sampling import chosen, chosen_of
 from eva_policies.slearn.sizes import work_of
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import InstanceId, JobId, Millis, run_id
 from tests.fakes.snapshots import task
 from tests.unit.slearn.test_queues import Jobs
 

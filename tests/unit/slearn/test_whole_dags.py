@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from eva_master.model.ids import JobId, Millis
 from eva_master.model.planning.job_view import DagView
 from eva_master.model.planning.plan import Plan
 from eva_master.model.planning.standing import Line
@@ -16,6 +15,7 @@ from eva_policies.slearn import POLICY
 from eva_policies.slearn.config import Config
 from eva_policies.slearn.dags import whole
 from eva_policies.slearn.sizes import JobWork
+from eva_wire.values.ids import JobId, Millis
 from tests.unit.slearn.test_queues import MINUTE, SURE, Jobs
 
 HOUR = 60 * MINUTE

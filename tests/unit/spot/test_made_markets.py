@@ -11,11 +11,11 @@ from statistics import fmean
 import pytest
 from click.testing import CliRunner
 
+from eva_client.cli import main
 from eva_lab.traces.spot.files import read_market, write_market
 from eva_lab.traces.spot.made import Climate, made_market, shares
-from eva_master.app.cli import main
 from eva_master.model.fleet.market import Market, Span
-from eva_master.model.ids import MILLIS_PER_HOUR
+from eva_wire.values.ids import MILLIS_PER_HOUR
 from tests.unit.spot.test_market_files import CATALOG
 
 CALM = Climate(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from eva_master.app.cli import main
+from eva_client.cli import main
 from tests.fakes.traces import job, task, write_jobs
 
 MARKET = """type,zone,from_s,to_s,capacity,price

@@ -9,9 +9,9 @@ import pytest
 
 from eva_lab.traces.spot.files import read_market
 from eva_master.model.catalog import InstanceType, Offering, Purchase
-from eva_master.model.errors import InvalidTrace
-from eva_master.model.ids import MILLION, Family, Price
 from eva_master.model.resources import Resources
+from eva_wire.values.errors import InvalidTrace
+from eva_wire.values.ids import MILLION, Family, Price
 
 HEADER = "type,zone,from_s,to_s,capacity,price\n"
 

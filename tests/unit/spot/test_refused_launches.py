@@ -19,8 +19,8 @@ from eva_master.model.events import (
     Tick,
     WorkerRegistered,
 )
-from eva_master.model.ids import InstanceId, Millis, RunId
 from eva_master.model.planning.plan import Assign, NewInstance, Plan
+from eva_wire.values.ids import InstanceId, Millis, RunId
 from tests.unit.control.test_control_cloud import (
     CATALOG,
     FIRST,

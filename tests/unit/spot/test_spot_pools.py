@@ -11,7 +11,7 @@ from eva_master.learning.market.interruptions import Interruptions
 from eva_master.learning.market.pools import Pool, SpotPools
 from eva_master.learning.market.spot_market import SpotMarket
 from eva_master.learning.market.survival import Survival
-from eva_master.model.ids import MILLIS_PER_HOUR, Millis
+from eva_wire.values.ids import MILLIS_PER_HOUR, Millis
 
 MINUTE = 60_000
 HERE = Pool("p3.2xlarge", "us-east-1a")

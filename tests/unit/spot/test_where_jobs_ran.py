@@ -12,7 +12,7 @@ from eva_master.control.state.store import State
 from eva_master.model.catalog import Offering
 from eva_master.model.changes import JobAccount
 from eva_master.model.events import InstanceGone, InstanceInterrupted
-from eva_master.model.ids import JobId, Millis
+from eva_wire.values.ids import JobId, Millis
 from tests.unit.control.test_control_cloud import CATALOG, FIRST, SPOT, ZONES, machine, running
 
 JOB = JobId("job-1")

@@ -9,14 +9,14 @@ from typing import Any
 
 from rich.console import Console
 
-from eva_master.adapters.rpc._proto import api_pb2 as pb
+from eva_client.cli.views import explanation
 from eva_master.adapters.rpc.server import explain
-from eva_master.app.cli.views import explanation
 from eva_master.control.state.store import State
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import InstanceId, JobId, Millis
 from eva_master.model.planning.standing import Line, Pool
-from eva_master.model.states import JobState, RunState
+from eva_wire._proto import api_pb2 as pb
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import InstanceId, JobId, Millis
+from eva_wire.values.states import JobState, RunState
 from tests.fakes.models import model_of
 from tests.fakes.rpc.server import CATALOG, add_instance, add_job, spec
 

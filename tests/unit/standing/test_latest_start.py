@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eva_master.control.standing.latest_start import Ahead, Bound, BoundMember, bound, slots_of
-from eva_master.model.ids import Family
 from eva_master.model.resources import Resources
+from eva_wire.values.ids import Family
 
 C = Family("c")
 ASKED = -1

@@ -12,12 +12,12 @@ from eva_master.control.standing.claim import LineClaim
 from eva_master.control.standing.queue import Queue, Shape
 from eva_master.control.standing.rooms import MemberRoom
 from eva_master.control.standing.standing import Standing
-from eva_master.model.ids import Family, InstanceId, JobId, Millis, Workload, run_id
 from eva_master.model.job import Program, TaskSpec
 from eva_master.model.planning.standing import Line, Pool
 from eva_master.model.records import TaskRun
 from eva_master.model.resources import Resources
-from eva_master.model.states import RunState
+from eva_wire.values.ids import Family, InstanceId, JobId, Millis, Workload, run_id
+from eva_wire.values.states import RunState
 from tests.drawing import drawn
 
 ONE = Resources(0, 1000, 1024)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eva_master.adapters.rpc._proto import api_pb2 as pb
-from eva_master.app.cli.views import explanation
+from eva_client.cli.views import explanation
 from eva_master.control.features.pools.admission import Bar, bar
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Purchase
-from eva_master.model.ids import InstanceId, JobId, Millis, run_id
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.quotas import Tenancy, quota_of
 from eva_master.model.planning.standing import Line, Pool
 from eva_master.model.planning.suspension import Suspender, Suspension
-from eva_master.model.states import RunState
 from eva_master.testing.job_views import with_values
+from eva_wire._proto import api_pb2 as pb
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import InstanceId, JobId, Millis, run_id
+from eva_wire.values.states import RunState
 from tests.fakes.rpc.server import CATALOG, SMALL, add_instance, add_job, spec
 from tests.unit.standing.test_explained_lines import NOW, explained, told
 

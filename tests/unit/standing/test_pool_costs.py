@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from eva_client.cli.views import bills, shapes
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
-from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc.server import views
-from eva_master.app.cli.views import bills, shapes
 from eva_master.control.measure import ledger
 from eva_master.control.state.store import State
 from eva_master.model.accounting.pool_costs import PoolCost, read, written
 from eva_master.model.catalog import Offering, Purchase, on_demand_price, spot_family
-from eva_master.model.ids import Exact, Family, InstanceId, JobId, Millis, Price, RunId
 from eva_master.model.records import Drain, Instance, Job, TaskRun
+from eva_wire._proto import api_pb2 as pb
+from eva_wire.values.ids import Exact, Family, InstanceId, JobId, Millis, Price, RunId
 from tests.fakes.jobs import CATALOG, LARGE, job, task
 from tests.fakes.models import model_of
 from tests.fakes.pools.policy import Config, PoolPolicy

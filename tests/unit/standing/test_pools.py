@@ -23,20 +23,20 @@ from eva_master.control.standing.queue import Queue, Shape
 from eva_master.control.standing.rooms import MemberRoom
 from eva_master.control.standing.standing import Standing
 from eva_master.control.state.store import State
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.accounting.pool_costs import PoolCost
 from eva_master.model.catalog import InstanceType, Offering, Purchase
-from eva_master.model.errors import NotFound
 from eva_master.model.events import DrainRequested
-from eva_master.model.ids import MILLION, Family, InstanceId, JobId, Millis, Price, Workload, run_id
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.planning.plan import Again, NewInstance, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.standing import Line, Pool
 from eva_master.model.records import Instance, TaskRun
 from eva_master.model.resources import Resources
-from eva_master.model.states import InstanceState, JobState, RunState
 from eva_master.policies.no_packing import POLICY as NO_PACKING
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.errors import NotFound
+from eva_wire.values.ids import MILLION, Family, InstanceId, JobId, Millis, Price, Workload, run_id
+from eva_wire.values.states import InstanceState, JobState, RunState
 from tests.drawing import drawn
 from tests.fakes.pools.policy import Config, PoolPolicy
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Purchase
-from eva_master.model.ids import MILLION
 from eva_master.model.planning.estimate import Estimate, Source
 from eva_master.model.planning.plan import Plan
 from eva_master.testing.job_views import changed
 from eva_policies.slearn import POLICY
 from eva_policies.slearn.config import PRESETS, Config
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import MILLION
 from tests.fakes.snapshots import Cluster, offer, task
 
 ONE = task("w", any=(0, 1, 1))

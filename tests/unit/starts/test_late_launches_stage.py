@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from eva_master.control.rounds.rules.late_launches import without_late_launches
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import InstanceId, RunId
 from eva_master.model.planning.plan import Assign, NewInstance, Plan, Resize
 from eva_master.model.planning.snapshot import RemainingWork, Snapshot
 from eva_master.packing.plan_effect import PlanEffect
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import InstanceId, RunId
 from tests.fakes.snapshots import START, Cluster, offer, task
 
 BOOT_S, MOVE_S = 100, 60

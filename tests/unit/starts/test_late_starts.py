@@ -7,7 +7,7 @@ import pytest
 from eva_master.control.settings import Settings
 from eva_master.model.events import Phase, RunReport
 from eva_master.model.records import StopReason
-from eva_master.model.states import JobState, RunState
+from eva_wire.values.states import JobState, RunState
 from tests.unit.control.test_failures import Stage
 
 MINUTE_MS = 60_000

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from eva_master.app import client
+from eva_client import settings as client
 from eva_master.app.config import MasterConfig
 from eva_master.app.state_dir import keep_files_private, make_state
-from eva_master.model.errors import InvalidConfig
+from eva_wire.values.errors import InvalidConfig
 from eva_worker import agent
 
 FILES = ("journal.db", "pki/ca.key", "objects/blobs/ab/cd", "cloud/i-1/log", "client.yaml")

@@ -10,7 +10,7 @@ from eva_master.model.events import (
     WorkerRegistered,
     WorkerReported,
 )
-from eva_master.model.ids import Millis
+from eva_wire.values.ids import Millis
 from tests.unit.control.test_control_cloud import (
     FIRST,
     RUN,

@@ -6,7 +6,7 @@ import pytest
 
 from eva_master.adapters.store.codec import RUNS
 from eva_master.model.events import InstanceGone, Phase
-from eva_master.model.ids import Millis, RunId
+from eva_wire.values.ids import Millis, RunId
 from tests.fakes.hand_driven import JOB, PACED, Cluster
 
 RUN = RunId("job-1/0")

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from eva_master.adapters.rpc._proto import api_pb2 as pb
-from eva_master.app.cli import main
-from eva_master.model.errors import NotAuthorised
+from eva_client.cli import main
+from eva_wire._proto import api_pb2 as pb
+from eva_wire.values.errors import NotAuthorised
 from tests.fakes.rpc.api import FakeApi, sample_jobs
 
 Run = Callable[..., Result]

@@ -18,11 +18,11 @@ from eva_master.model.events import (
     PlanReady,
     SuspendRequested,
 )
-from eva_master.model.ids import JobId, Millis, RunId
 from eva_master.model.planning.plan import Plan, Suspend
 from eva_master.model.planning.quotas import Tenancy
-from eva_master.model.states import JobState, RunState
 from eva_master.testing.job_views import with_values
+from eva_wire.values.ids import JobId, Millis, RunId
+from eva_wire.values.states import JobState, RunState
 from tests.fakes.hand_driven import CATALOG, JOB, SETTINGS, Cluster
 
 MINUTE_MS = 60_000

@@ -6,9 +6,9 @@ from eva_master.control.machine import Machine
 from eva_master.control.settings import Limits, Settings
 from eva_master.control.state.store import State
 from eva_master.model.actions import Reply
-from eva_master.model.errors import LimitExceeded
 from eva_master.model.events import JobSubmitted
-from eva_master.model.ids import Millis
+from eva_wire.values.errors import LimitExceeded
+from eva_wire.values.ids import Millis
 from tests.fakes.jobs import CATALOG, job
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from eva_client.cli import main
 from eva_lab.traces import read_trace, write_trace
-from eva_master.app.cli import main
-from eva_master.model.errors import InvalidTrace
+from eva_wire.values.errors import InvalidTrace
 
 CATALOG = "types: {box.one: {cpus: 4, memory: 16GiB, price: $0.40/h, limit: 1}}\n"
 

@@ -10,12 +10,12 @@ from eva_lab.simulator.cluster.journal import MemoryJournal
 from eva_master.adapters.http.metrics import MasterMetrics
 from eva_master.adapters.rpc.server import views
 from eva_master.control.state.store import State
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.accounting.tenants import TenantRules
-from eva_master.model.ids import JobId, Millis
 from eva_master.model.planning.suspension import Suspender, Suspension
-from eva_master.model.states import JobState, RunState
 from eva_master.ports.reading import ReadModel
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import JobId, Millis
+from eva_wire.values.states import JobState, RunState
 from tests.fakes.models import model_of
 from tests.fakes.rpc.server import CATALOG, add_job, spec
 

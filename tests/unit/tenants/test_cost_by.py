@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from eva_client.cli import main
 from eva_lab.simulator.cluster.journal import MemoryJournal
-from eva_master.adapters.rpc._proto import api_pb2 as pb
-from eva_master.adapters.rpc.errors import BadRequest
 from eva_master.adapters.rpc.server import views
-from eva_master.app.cli import main
 from eva_master.control.measure import ledger
 from eva_master.control.state.parts.cost_tally import CostTally
 from eva_master.control.state.store import State
 from eva_master.model.accounting.totals import CostTotals
 from eva_master.model.changes import InstanceAccount, JobAccount
-from eva_master.model.ids import Exact, InstanceId, JobId, Millis
-from eva_master.model.states import RunState
+from eva_wire._proto import api_pb2 as pb
+from eva_wire.rpc.errors import BadRequest
+from eva_wire.values.ids import Exact, InstanceId, JobId, Millis
+from eva_wire.values.states import RunState
 from tests.fakes.models import model_of
 from tests.fakes.rpc.api import FakeApi
 from tests.fakes.rpc.server import CATALOG, LARGE, SMALL, add_instance, add_job, spec

@@ -7,9 +7,9 @@ from eva_master.control.planning.snapshot_builder import snapshot
 from eva_master.control.state.store import State
 from eva_master.model.accounting.ended_jobs import EndedJob
 from eva_master.model.events import CancelRequested, Phase
-from eva_master.model.ids import JobId, Millis
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Plan
+from eva_wire.values.ids import JobId, Millis
 from tests.unit.tenants.test_exact_payments import MACHINE, RUN, SETTINGS, Tenants
 
 SECOND = 1_000

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eva_lab.simulator.cluster.journal import MemoryJournal
-from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc.server import explain, views
 from eva_master.adapters.rpc.tenant_payments import worth_of
 from eva_master.control.settings import Settings
@@ -18,12 +17,13 @@ from eva_master.model.accounting.worth import Worth
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.changes import Changes
 from eva_master.model.events import CancelRequested, JobSubmitted, Phase, PlanReady
-from eva_master.model.ids import Exact, Family, JobId, Millis, Price, RunId, Workload, micro_usd
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.planning.plan import Assign, Loans, NewInstance, Plan
 from eva_master.model.planning.quotas import Tenancy
 from eva_master.model.planning.tenancy import LoanTerms, Transfer
 from eva_master.model.resources import Resources
+from eva_wire._proto import api_pb2 as pb
+from eva_wire.values.ids import Exact, Family, JobId, Millis, Price, RunId, Workload, micro_usd
 from tests.fakes.archive import LoadedArchive
 from tests.fakes.hand_driven import Cluster
 from tests.fakes.models import model_of

@@ -6,8 +6,8 @@ import pytest
 
 from eva_master.adapters.resolving.parse import parse_job
 from eva_master.model.accounting.worth import Decay, Worth
-from eva_master.model.errors import InvalidJob
 from eva_master.model.job import JobSpec
+from eva_wire.values.errors import InvalidJob
 from tests.fakes.jobs import CATALOG
 
 HEAD = "name: a\nrun: x\nresources: {cpus: 1, memory: 1GiB}\n"

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from eva_client.cli import main
 from eva_lab.experiments.runs import Results, cells
 from eva_lab.experiments.schema import load_experiment
 from eva_lab.experiments.summary import summarise
 from eva_lab.simulator.results.metrics import JobFigures, by_tenant
 from eva_lab.traces import write_trace
-from eva_master.app.cli import main
 from eva_master.model.accounting.totals import TenantTotals
-from eva_master.model.ids import Exact, Workload
 from eva_master.model.planning.tenancy import ANY_FAMILY
 from eva_master.model.resources import Resources
 from eva_master.model.trace import Trace, TraceJob, TraceTask
+from eva_wire.values.ids import Exact, Workload
 
 HOUR_MS = 3_600_000
 EXPERIMENT = """

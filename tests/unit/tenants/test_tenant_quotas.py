@@ -10,10 +10,7 @@ import pytest
 from eva_master.app.master import control_settings
 from eva_master.app.policy_registry import policies
 from eva_master.app.settings import load_master_config
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import spot_family
-from eva_master.model.errors import InvalidConfig
-from eva_master.model.ids import Family, InstanceId, JobId, Millis, RunId, Workload
 from eva_master.model.job import Program, TaskSpec
 from eva_master.model.planning.elastic import Elastic
 from eva_master.model.planning.job_view import JobView
@@ -26,6 +23,9 @@ from eva_master.packing import quotas
 from eva_master.packing.plan_effect import PlanEffect
 from eva_master.packing.quotas import QuotaUse, Use, admitted
 from eva_master.testing.job_views import changed, job_view
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.errors import InvalidConfig
+from eva_wire.values.ids import Family, InstanceId, JobId, Millis, RunId, Workload
 from tests.fakes.snapshots import offer
 
 V, K = Family("v"), Family("k")

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from eva_master.app.policy_registry import policies
 from eva_master.app.settings import load_master_config
 from eva_master.model.accounting.tenants import TenantRules, can_match
-from eva_master.model.errors import InvalidConfig
-from eva_master.model.users import is_owner
+from eva_wire.values.errors import InvalidConfig
+from eva_wire.values.users import is_owner
 
 RULES = TenantRules(
     {

@@ -14,8 +14,8 @@ from eva_master.control.state.store import State
 from eva_master.model.accounting.tenants import TenantRules
 from eva_master.model.accounting.totals import Totals
 from eva_master.model.changes import InstanceAccount, JobAccount
-from eva_master.model.ids import Exact, InstanceId, JobId, Millis
-from eva_master.model.states import JobState, RunState
+from eva_wire.values.ids import Exact, InstanceId, JobId, Millis
+from eva_wire.values.states import JobState, RunState
 from tests.fakes.models import model_of
 from tests.fakes.rpc.server import CATALOG, add_instance, add_job, spec
 

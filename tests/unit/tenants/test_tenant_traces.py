@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from eva_client.cli import main
 from eva_lab.simulator.run import Setup, Simulation, simulate
 from eva_lab.traces import read_trace, write_trace
-from eva_master.app.cli import main
 from eva_master.model.catalog import InstanceType, Offering
-from eva_master.model.errors import InvalidTrace
-from eva_master.model.ids import MILLION, Family, Price, Workload
 from eva_master.model.resources import Resources
 from eva_master.model.trace import Interference, Trace, TraceJob, TraceTask
 from eva_master.policies.no_packing import POLICY as NO_PACKING
+from eva_wire.values.errors import InvalidTrace
+from eva_wire.values.ids import MILLION, Family, Price, Workload
 
 HOUR_MS = 3_600_000
 BOX = Offering(InstanceType("box", Family("c"), Resources(0, 2000, 4096)), Price(MILLION))

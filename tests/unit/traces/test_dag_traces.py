@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from eva_client.cli import main
 from eva_lab.simulator.results.dags import DagAccuracy, accuracy_of_dags, completion_ms, stages_of
 from eva_lab.simulator.results.metrics import JobFigures
 from eva_lab.traces import read_trace, write_trace
 from eva_lab.traces.recipes import DagsRecipe
 from eva_master.adapters.catalog import load_catalog
-from eva_master.app.cli import main
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.errors import InvalidTrace
-from eva_master.model.ids import Workload
 from eva_master.model.trace import SLOT, Trace, TraceJob, TraceTask
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.errors import InvalidTrace
+from eva_wire.values.ids import Workload
 
 CATALOG = load_catalog()
 

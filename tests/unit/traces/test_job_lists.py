@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from eva_client.cli import main
 from eva_lab.traces import read_trace
-from eva_master.app.cli import main
 from eva_master.model.resources import Resources
 from eva_master.model.trace import Trace
 

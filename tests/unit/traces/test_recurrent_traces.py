@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from eva_client.cli import main
 from eva_lab.traces import read_trace, write_trace
 from eva_lab.traces.recipes import RecurrentRecipe
 from eva_master.adapters.catalog import load_catalog
-from eva_master.app.cli import main
-from eva_master.model.errors import InvalidTrace
 from eva_master.model.trace import Trace
+from eva_wire.values.errors import InvalidTrace
 from tests.fakes.traces import job, write_jobs
 
 CATALOG = load_catalog()

@@ -14,9 +14,9 @@ from eva_lab.traces.recipes import RepeatedRecipe
 from eva_master.adapters.catalog import load_catalog
 from eva_master.learning.knowledge import Knowledge
 from eva_master.learning.runtimes import Traits
-from eva_master.model.ids import Millis
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.trace import Trace
+from eva_wire.values.ids import Millis
 
 CATALOG = load_catalog()
 

@@ -12,9 +12,9 @@ from eva_lab.experiments.schema import load_experiment
 from eva_lab.traces.recipes import TasksRecipe
 from eva_master.adapters.catalog import load_catalog
 from eva_master.learning.runtimes import Feature, Traits
-from eva_master.model.errors import InvalidTrace
-from eva_master.model.ids import Millis
 from eva_master.model.trace import SLOT, Trace
+from eva_wire.values.errors import InvalidTrace
+from eva_wire.values.ids import Millis
 from tests.fakes.traces import published
 
 CATALOG = load_catalog()

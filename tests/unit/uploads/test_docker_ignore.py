@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from docker.utils.build import PatternMatcher
 
-from eva_master.adapters.objects.docker_ignore import DockerRules
+from eva_client.uploads.docker_ignore import DockerRules
 
 PATTERNS = (
     *("data", "/data", "data/", "./data", "data/raw", "*.log", "*/*.log", "**/*.log", "**/tmp"),

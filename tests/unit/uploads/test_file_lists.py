@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from obstore.store import MemoryStore
 
+from eva_client.uploads.workdir import scan_directory
 from eva_master.adapters.objects.blobs import blob_key, reference
 from eva_master.adapters.objects.file_lists import FileLists
 from eva_master.adapters.objects.store import Objects
-from eva_master.adapters.objects.workdir import scan_directory
-from eva_master.model.errors import InvalidJob
+from eva_wire.values.errors import InvalidJob
 from eva_worker.errors import BadOrder
 from eva_worker.files.download import read_manifest
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from eva_master.app.cli import main, uploading
-from eva_master.app.cli.session import Patience
+from eva_client.cli import main, uploading
+from eva_client.cli.session import Patience
 from tests.fakes.rpc.api import FakeApi, sample_jobs
 
 Run = Callable[..., Result]

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from eva_master.adapters.objects.ignore import IgnoreRules
-from eva_master.adapters.objects.workdir import scan_directory
-from eva_master.model.errors import InvalidJob
+from eva_client.uploads.ignore import IgnoreRules
+from eva_client.uploads.workdir import scan_directory
+from eva_wire.values.errors import InvalidJob
 
 
 def make(root: Path, files: dict[str, str]) -> Path:

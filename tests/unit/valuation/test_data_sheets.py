@@ -18,11 +18,11 @@ from eva_master.app.nodes.settings import CapacitySection, NodeSection
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.building import build_policy
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import MILLION, Family, Workload
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.snapshot import StandaloneRates
 from eva_master.packing.valuation.job_valuation import JobValuation
 from eva_master.packing.valuation.reservation_price import rates, sheets
+from eva_wire.values.ids import MILLION, Family, Workload
 from tests.fakes.snapshots import Cluster, offer, task
 from tests.fakes.traces import published
 

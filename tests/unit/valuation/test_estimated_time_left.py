@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.arithmetic.fixed_point import exp_of_ppm, log_ppm
-from eva_master.model.ids import MILLION, Millis
 from eva_master.model.planning.estimate import Estimate, Source, raised_ms
 from eva_master.model.planning.snapshot import RemainingWork, Snapshot
 from eva_master.packing.valuation.time_left import with_current_estimates
 from eva_master.testing.job_views import changed
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import MILLION, Millis
 from tests.fakes.snapshots import START, Cluster, offer, task
 
 ONE = task("w", any=(0, 1, 1))

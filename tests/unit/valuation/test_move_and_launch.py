@@ -6,8 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import Family, JobId, Millis
 from eva_master.model.planning.job_view import JobView
 from eva_master.packing.valuation import task_shapes
 from eva_master.packing.valuation.migration_cost import (
@@ -18,6 +16,8 @@ from eva_master.packing.valuation.migration_cost import (
 )
 from eva_master.packing.valuation.reservation_price import relative_speed
 from eva_master.testing.job_views import job_view
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Family, JobId, Millis
 from tests.fakes.snapshots import Cluster, offer, task
 
 

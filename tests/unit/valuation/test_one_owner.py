@@ -12,9 +12,9 @@ from eva_lab.runs import named_policy
 from eva_master.control.measure import ledger
 from eva_master.control.state.store import State
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import InstanceId, JobId, Millis, Price, RunId
 from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.packing.valuation.reservation_price import reservation_price
+from eva_wire.values.ids import InstanceId, JobId, Millis, Price, RunId
 from tests.fakes.jobs import job, offering, task
 from tests.fakes.snapshots import Cluster, offer
 from tests.fakes.snapshots import task as snapshot_task

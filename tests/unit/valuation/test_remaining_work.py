@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eva_master.model.ids import MILLION
 from eva_master.model.planning.estimate import LONGEST_MS
 from eva_master.packing.valuation.remaining_work import (
     Extent,
@@ -17,6 +16,7 @@ from eva_master.packing.valuation.remaining_work import (
     standalone_rate_ppm,
     whole_ms,
 )
+from eva_wire.values.ids import MILLION
 
 HOUR = 3_600_000
 ALL = Extent(duration_ms=HOUR, total_steps=1_000, rate_ppm=MILLION, expected_ms=7 * HOUR)

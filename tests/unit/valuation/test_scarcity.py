@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from eva_master.model.ids import MILLION, Family, InstanceId, RunId
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.plan import Assign, Plan
 from eva_master.model.planning.snapshot import Snapshot
@@ -15,6 +14,7 @@ from eva_master.packing.lp.limit_prices import limit_prices
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.packing.valuation.scarcity import raised
 from eva_master.policies.eva import POLICY
+from eva_wire.values.ids import MILLION, Family, InstanceId, RunId
 from tests.fakes.snapshots import Cluster, carried_out, offer, task
 
 SIZE = (1, 4, 16)

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eva_master.learning.speeds.batch_shares import at_share, batch_shares
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import MILLION, Family
 from eva_master.model.job import JobSpec, Training
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.packing.valuation.gang_pace import parts
 from eva_master.packing.valuation.job_valuation import JobValuation, divided
 from eva_master.packing.valuation.reservation_price import cheapest_first, rates, reservation
 from eva_master.testing.job_views import changed
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import MILLION, Family
 from tests.fakes.snapshots import Cluster, offer, task
 from tests.unit.packing.test_packing_speeds import paced
 

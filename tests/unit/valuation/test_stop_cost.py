@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from eva_master.model.ids import MILLION, Family
 from eva_master.model.planning.job_view import Delays
 from eva_master.packing.valuation.job_valuation import JobValuation
 from eva_master.packing.valuation.migration_cost import stop_cost
+from eva_wire.values.ids import MILLION, Family
 from tests.fakes.snapshots import Cluster, offer, task
 
 CHEAP = offer("slow.1", (0, 4, 16), 0.4, family="slow")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eva_master.model.ids import MILLION, Millis
 from eva_master.model.planning.snapshot import RemainingWork, Snapshot
 from eva_master.packing.local_search.cost_model import CostWeights
 from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.toolkit import open_instances
 from eva_policies.cloudcoaster.resizing import staying
+from eva_wire.values.ids import MILLION, Millis
 from tests.fakes.snapshots import Cluster, offer, task
 
 MINUTE = 60_000

@@ -24,10 +24,10 @@ from eva_master.learning.voices.names import marked
 from eva_master.model.catalog import Purchase
 from eva_master.model.events import PlanReady
 from eva_master.model.fleet.partitions import Partition, Partitions, Rule
-from eva_master.model.ids import Family, JobId, Millis, Price, RunId, Workload
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.plan import Plan
 from eva_master.packing.valuation.delays import of_job
+from eva_wire.values.ids import Family, JobId, Millis, Price, RunId, Workload
 from tests.fakes.hand_driven import CATALOG, JOB, SETTINGS, SLOW, WINDOW_MS, Cluster
 from tests.fakes.models import model_of
 

@@ -14,8 +14,8 @@ from eva_master.learning.voices.names import marked
 from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.events import PlanReady
 from eva_master.model.fleet.partitions import Partition, Partitions, Rule
-from eva_master.model.ids import Family, JobId, Millis, Price, RunId, Workload
 from eva_master.model.planning.plan import Plan
+from eva_wire.values.ids import Family, JobId, Millis, Price, RunId, Workload
 from tests.fakes.hand_driven import CATALOG, JOB, SETTINGS, WINDOW_MS, Cluster
 
 W = Workload("resnet")

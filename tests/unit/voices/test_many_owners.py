@@ -11,9 +11,9 @@ from eva_master.learning.colocation import key, lookup
 from eva_master.learning.voices.lessons import Lessons
 from eva_master.learning.voices.names import marked
 from eva_master.learning.voices.resolution import is_news
-from eva_master.model.ids import Family, Millis, Workload
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.problem import Problem, Valuation
+from eva_wire.values.ids import Family, Millis, Workload
 from tests.fakes.hand_driven import JOB, SETTINGS, Cluster
 
 W = Workload("resnet")

@@ -21,8 +21,8 @@ from eva_master.learning.voices.resolution import (
     known_of,
     resolve,
 )
-from eva_master.model.ids import Family, Millis, Workload, base_of
 from eva_master.model.planning.snapshot import ThroughputTable
+from eva_wire.values.ids import Family, Millis, Workload, base_of
 
 W, V = Workload("resnet"), Workload("bert")
 P3, G5 = Family("p3"), Family("g5")

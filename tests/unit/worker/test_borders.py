@@ -10,11 +10,11 @@ import pytest
 from eva_lab.traces.interference import read_interference
 from eva_master.adapters.catalog.pricebook import load_catalog
 from eva_master.adapters.resolving.parse import parse_job
-from eva_master.adapters.rpc._proto import worker_pb2 as wpb
 from eva_master.adapters.rpc.workers.messages import reports, samples
 from eva_master.app.policy_registry import policies
 from eva_master.app.settings import load_master_config
-from eva_master.model.errors import InvalidConfig, InvalidJob, InvalidTrace
+from eva_wire._proto import worker_pb2 as wpb
+from eva_wire.values.errors import InvalidConfig, InvalidJob, InvalidTrace
 
 CATALOG = load_catalog()
 JOB = "name: a\nrun: x\n"

@@ -17,7 +17,7 @@ from typing import Any
 import grpc
 import pytest
 
-from eva_worker._proto.iterator_pb2 import ReportRequest
+from eva_wire._proto.iterator_pb2 import ReportRequest
 from eva_worker.errors import Malformed, StartFailed
 from eva_worker.files.beneath import Directory
 from eva_worker.orders import MOST_STEPS

@@ -12,7 +12,7 @@ from benchmarks.misreports import lied, main
 from eva_lab.experiments.worlds import world_setup
 from eva_lab.simulator.run import Simulation
 from eva_lab.traces.fleets.recipes import WorldRecipe
-from eva_master.model.ids import MILLION
+from eva_wire.values.ids import MILLION
 from tests.unit.worlds.small import world, written
 
 JOBS = ({"g": 40.0}, {"tenant": 1}, {"tenant": 1, "k": -9.0})

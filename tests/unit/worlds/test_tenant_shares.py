@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eva_master.model.ids import JobId
 from eva_master.model.planning.elastic import Elastic
 from eva_master.model.planning.plan import Assign, Plan
 from eva_master.model.planning.snapshot import Snapshot
@@ -20,6 +19,7 @@ from eva_policies.gandiva_fair.policy import GandivaFair
 from eva_policies.gandiva_fair.shares import divided
 from eva_policies.hived.config import Config as HivedConfig
 from eva_policies.hived.policy import HiveD
+from eva_wire.values.ids import JobId
 
 _TICKETS = st.dictionaries(
     st.sampled_from("abcd"), st.tuples(st.integers(1, 20), st.integers(0, 30)), min_size=1

@@ -10,9 +10,9 @@ import pytest
 
 from eva_lab.traces.fleets.recipes import WorldRecipe
 from eva_lab.traces.fleets.worlds import read_world
-from eva_master.model.errors import InvalidTrace
-from eva_master.model.ids import MILLION
 from eva_master.model.trace import Trace
+from eva_wire.values.errors import InvalidTrace
+from eva_wire.values.ids import MILLION
 from tests.unit.worlds.small import world, written
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
-from eva_master.adapters.text.quantities import parse_duration
+from eva_wire.text.quantities import parse_duration
 from tests.worlds.life import FETCH_MS, STOP_MS
 from tests.worlds.records import Attempt, Fate, Headed, Launch, Story, without
 from tests.worlds.world import Job

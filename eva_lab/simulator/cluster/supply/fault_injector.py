@@ -11,7 +11,7 @@ from eva_lab.simulator.cluster.clock import Timeline
 from eva_lab.simulator.cluster.cloud import SimulatedCloud, SimulatedInstance
 from eva_lab.simulator.cluster.work import SimulatedAttempt
 from eva_lab.simulator.cluster.workers import SimulatedWorkers
-from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, InstanceId, OfferingId
+from eva_wire.values.ids import MILLION, MILLIS_PER_HOUR, InstanceId, OfferingId
 
 
 @dataclass(frozen=True, slots=True)

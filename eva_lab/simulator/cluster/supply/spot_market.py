@@ -8,8 +8,8 @@ from eva_lab.simulator.cluster.workers import SimulatedWorkers
 from eva_master.model.catalog import Catalog, Purchase
 from eva_master.model.events import Quoted
 from eva_master.model.fleet.market import Market, Span
-from eva_master.model.ids import InstanceId, Millis, OfferingId
 from eva_master.ports import Inbox
+from eva_wire.values.ids import InstanceId, Millis, OfferingId
 
 NOTICE_MS = 120_000
 """From the notice of an interruption to the end, as on EC2."""

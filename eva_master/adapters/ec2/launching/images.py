@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eva_master.model.catalog import InstanceType, base_family
-from eva_master.model.errors import CloudError
+from eva_wire.values.errors import CloudError
 
 PARAMETER = "ssm:"
 _FRESH_S = 3600.0

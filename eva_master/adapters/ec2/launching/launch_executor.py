@@ -16,7 +16,7 @@ from eva_master.adapters.ec2.launching.run_instances_request import launch_reque
 from eva_master.adapters.ec2.settings import Ec2Settings
 from eva_master.model.actions import LaunchInstance
 from eva_master.model.catalog import Catalog
-from eva_master.model.errors import CloudError, EvaError, QuotaExceeded, StorageError
+from eva_wire.values.errors import CloudError, EvaError, QuotaExceeded, StorageError
 
 _log = structlog.get_logger(__name__)
 

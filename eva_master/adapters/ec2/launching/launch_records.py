@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from eva_master.model.ids import InstanceId
+from eva_wire.values.ids import InstanceId
 
 
 class LaunchRecords(Protocol):

@@ -10,7 +10,7 @@ from eva_master.adapters.ec2.settings import Ec2Settings
 from eva_master.adapters.ec2.sightings import ATTEMPT_TAG, CLUSTER_TAG, INSTANCE_TAG
 from eva_master.model.actions import LaunchInstance
 from eva_master.model.catalog import Purchase
-from eva_master.model.ids import InstanceId
+from eva_wire.values.ids import InstanceId
 
 
 def client_token(cluster: str, instance: InstanceId, attempt: int) -> str:

@@ -17,7 +17,7 @@ from eva_master.adapters.bootstrap import Bootstrap
 from eva_master.adapters.ec2.memory import RESERVED_MIB
 from eva_master.model.actions import LaunchInstance
 from eva_master.model.catalog import Purchase
-from eva_master.model.errors import CloudError, InvalidConfig
+from eva_wire.values.errors import CloudError, InvalidConfig
 
 MOST_BYTES = 16 * 1024
 """EC2's limit on the size of user data."""

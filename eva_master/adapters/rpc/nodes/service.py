@@ -10,17 +10,17 @@ import structlog
 
 from eva_master.adapters.loop.gateway import LoopGateway
 from eva_master.adapters.pki.node_register import NodeRegister
-from eva_master.adapters.rpc._proto.api_pb2_grpc import NodesServicer
 from eva_master.adapters.rpc.bounded import bounded_pb as pb
-from eva_master.adapters.rpc.errors import BadRequest
 from eva_master.adapters.rpc.handlers import Context
 from eva_master.adapters.rpc.server import views
 from eva_master.adapters.rpc.server.access import caller
-from eva_master.model.errors import InvalidRequest
 from eva_master.model.events import NodeRequested
 from eva_master.model.fleet.nodes import NodeVerb
-from eva_master.model.ids import InstanceId
 from eva_master.ports.reading import ReadModel
+from eva_wire._proto.api_pb2_grpc import NodesServicer
+from eva_wire.rpc.errors import BadRequest
+from eva_wire.values.errors import InvalidRequest
+from eva_wire.values.ids import InstanceId
 
 _LONGEST_LIFETIME_MS = 30 * 86_400_000
 

@@ -17,14 +17,14 @@ import structlog
 
 from eva_master.adapters.rpc.handlers import Context, Handler, HandlerInterceptor, wrapped
 from eva_master.adapters.rpc.log_pace import LogPace
-from eva_master.adapters.rpc.methods import METHODS
 from eva_master.adapters.rpc.server.admission.connections import Callers
 from eva_master.adapters.rpc.server.admission.pacing import Pacing
 from eva_master.adapters.rpc.server.admission.requests import checked
 from eva_master.adapters.rpc.server.admission.strangers import Strangers, only
 from eva_master.adapters.store import UserTokens
-from eva_master.model.errors import NotAuthenticated, NotAuthorised
-from eva_master.model.users import Role, UserToken
+from eva_wire.rpc.methods import METHODS
+from eva_wire.values.errors import NotAuthenticated, NotAuthorised
+from eva_wire.values.users import Role, UserToken
 
 AUTHORIZATION = "authorization"
 _SCHEME = "bearer"

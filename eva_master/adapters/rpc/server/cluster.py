@@ -9,19 +9,19 @@ from typing import Any
 import grpc
 
 from eva_master.adapters.loop.gateway import LoopGateway
-from eva_master.adapters.rpc._proto.api_pb2_grpc import ClusterServicer
 from eva_master.adapters.rpc.bounded import bounded_pb as pb
 from eva_master.adapters.rpc.server import explain, learned, pages, reasons, views
 from eva_master.adapters.rpc.server.access import caller
 from eva_master.adapters.rpc.server.parts import messages as partition_messages
 from eva_master.learning.voices.names import voice_of_owner
 from eva_master.model.accounting.tenants import TenantRules
-from eva_master.model.errors import NotFound
 from eva_master.model.events import DrainRequested
-from eva_master.model.ids import InstanceId, Millis
-from eva_master.model.users import Role
 from eva_master.ports import Clock, RoundHistory
 from eva_master.ports.reading import Archive, ReadModel
+from eva_wire._proto.api_pb2_grpc import ClusterServicer
+from eva_wire.values.errors import NotFound
+from eva_wire.values.ids import InstanceId, Millis
+from eva_wire.values.users import Role
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

@@ -9,17 +9,23 @@ from heapq import nsmallest
 from math import isqrt
 
 from eva_master.adapters.rpc.bounded import bounded_pb as pb
-from eva_master.adapters.rpc.errors import BadRequest
 from eva_master.adapters.rpc.server import reasons, views
 from eva_master.adapters.rpc.server.references import absent, archived
 from eva_master.adapters.rpc.server.shown import buying
 from eva_master.adapters.rpc.tenant_payments import borrowing_of
 from eva_master.adapters.store.journal import ROUNDS_EXPLAINED
 from eva_master.model.changes import Round
-from eva_master.model.errors import NotFound
 from eva_master.model.fleet.forking import why_unforked
 from eva_master.model.forks.explanations import explain_forks
-from eva_master.model.ids import (
+from eva_master.model.planning.estimate import Evidence, Source
+from eva_master.model.planning.reasons import Exchange, Hosting, Reasons
+from eva_master.model.planning.standing import LinePlace, full_name
+from eva_master.model.records import Instance, TaskRun
+from eva_master.ports import RoundHistory
+from eva_master.ports.reading import Archive, DagOutlook, JobRecord, LineOutlook, ReadModel
+from eva_wire.rpc.errors import BadRequest
+from eva_wire.values.errors import NotFound
+from eva_wire.values.ids import (
     MILLION,
     Family,
     InstanceId,
@@ -29,13 +35,7 @@ from eva_master.model.ids import (
     number_of,
     run_id,
 )
-from eva_master.model.planning.estimate import Evidence, Source
-from eva_master.model.planning.reasons import Exchange, Hosting, Reasons
-from eva_master.model.planning.standing import LinePlace, full_name
-from eva_master.model.records import Instance, TaskRun
-from eva_master.model.states import TERMINAL_JOB, RunState
-from eva_master.ports import RoundHistory
-from eva_master.ports.reading import Archive, DagOutlook, JobRecord, LineOutlook, ReadModel
+from eva_wire.values.states import TERMINAL_JOB, RunState
 
 POOLS = "pools"
 """Asks for the pools in which instances stand, unless a job is named so."""

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from eva_master.adapters.loop.gateway import LoopGateway
-from eva_master.adapters.rpc.errors import TooSlow
 from eva_master.adapters.rpc.server import pages, views
 from eva_master.model.changes import Changes
-from eva_master.model.ids import JobId, Millis
-from eva_master.model.states import TERMINAL_JOB, JobState
 from eva_master.ports import Clock
 from eva_master.ports.reading import SMALL_JOB, Archive, Pause, ReadModel
+from eva_wire.rpc.errors import TooSlow
+from eva_wire.values.ids import JobId, Millis
+from eva_wire.values.states import TERMINAL_JOB, JobState
 
 _JOBS_AT_ONCE = 100
 _TASKS_AT_ONCE = 1_000

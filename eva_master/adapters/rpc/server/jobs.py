@@ -12,16 +12,13 @@ from typing import Any, Protocol
 
 import grpc
 
-from eva_master.adapters.jobfile.schema import MOST_LABELS
 from eva_master.adapters.loop.gateway import LoopGateway
 from eva_master.adapters.objects.blobs import missing, put_blob, reference
 from eva_master.adapters.objects.file_lists import FileLists
 from eva_master.adapters.objects.task_logs import StoredLogs
 from eva_master.adapters.resolving.inputs import InputRoots
 from eva_master.adapters.resolving.partition import Placement
-from eva_master.adapters.rpc._proto.api_pb2_grpc import JobsServicer
 from eva_master.adapters.rpc.bounded import bounded_pb as pb
-from eva_master.adapters.rpc.errors import BadRequest
 from eva_master.adapters.rpc.server import pages, views
 from eva_master.adapters.rpc.server.access import caller, require_owner
 from eva_master.adapters.rpc.server.admission.pacing import Pacing
@@ -38,9 +35,7 @@ from eva_master.adapters.rpc.server.shown.buying import notes_on
 from eva_master.adapters.rpc.server.shown.storage import notes_on_gpus, notes_on_storage
 from eva_master.adapters.rpc.server.watching.streams import JobStreams
 from eva_master.adapters.rpc.workers.sessions import WorkerSessions
-from eva_master.model.accounting.bounds import MOST_GRACE_MS, MOST_TASKS
 from eva_master.model.accounting.tenants import TenantRules
-from eva_master.model.errors import InvalidJob, NotFound
 from eva_master.model.events import (
     CancelRequested,
     JobSubmitted,
@@ -48,15 +43,20 @@ from eva_master.model.events import (
     ResumeRequested,
     SuspendRequested,
 )
-from eva_master.model.ids import JobId, Millis, RunId, run_id
 from eva_master.model.job import JobSpec, different
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.records import Job
-from eva_master.model.states import TERMINAL_JOB, RunState
-from eva_master.model.users import Role
 from eva_master.ports import Clock, ObjectStore
 from eva_master.ports.reading import SHOWN, Archive, JobRecord, ReadModel, TaskPage
+from eva_wire._proto.api_pb2_grpc import JobsServicer
+from eva_wire.jobfile.schema import MOST_LABELS
+from eva_wire.rpc.errors import BadRequest
+from eva_wire.values.bounds import MOST_GRACE_MS, MOST_TASKS
+from eva_wire.values.errors import InvalidJob, NotFound
+from eva_wire.values.ids import JobId, Millis, RunId, run_id
+from eva_wire.values.states import TERMINAL_JOB, RunState
+from eva_wire.values.users import Role
 
 _INDICES = 10
 """Indices in a message."""

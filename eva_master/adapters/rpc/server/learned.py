@@ -8,9 +8,9 @@ from operator import itemgetter
 
 from eva_master.adapters.rpc.bounded import bounded_pb as pb
 from eva_master.learning.voices.names import Voice, plain, voice_of
-from eva_master.model.ids import MILLION, Family, Millis, Workload
 from eva_master.model.job import different
 from eva_master.ports.reading import Measured, ReadModel
+from eva_wire.values.ids import MILLION, Family, Millis, Workload
 
 _Rated = tuple[Workload, Family, str]
 """A workload, a family, and the owner whose jobs were measured or state the rate."""

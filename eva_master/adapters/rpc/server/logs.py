@@ -26,13 +26,13 @@ from eva_master.adapters.objects.task_logs import (
 )
 from eva_master.adapters.rpc.bounded import bounded_pb as pb
 from eva_master.adapters.rpc.workers.sessions import WorkerSessions
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.errors import NotFound, Unreachable
-from eva_master.model.ids import InstanceId, Millis, RunId
 from eva_master.model.records import TaskRun
-from eva_master.model.states import TERMINAL_JOB, TERMINAL_RUN, RunState
 from eva_master.ports import ObjectStore
 from eva_master.ports.reading import ReadModel
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.errors import NotFound, Unreachable
+from eva_wire.values.ids import InstanceId, Millis, RunId
+from eva_wire.values.states import TERMINAL_JOB, TERMINAL_RUN, RunState
 
 PIECE_BYTES = 64 * 1024
 """Size of a piece of a log."""

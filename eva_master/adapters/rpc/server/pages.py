@@ -11,9 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from eva_master.adapters.rpc.bounded import bounded_pb as pb
-from eva_master.adapters.rpc.errors import BadRequest
-from eva_master.model.ids import InstanceId, JobId, Millis, number_of
-from eva_master.model.states import TERMINAL_JOB, InstanceState
 from eva_master.ports.reading import (
     PAGE_AT_MOST,
     SHOWN,
@@ -24,6 +21,9 @@ from eva_master.ports.reading import (
     ReadModel,
     TaskPage,
 )
+from eva_wire.rpc.errors import BadRequest
+from eva_wire.values.ids import InstanceId, JobId, Millis, number_of
+from eva_wire.values.states import TERMINAL_JOB, InstanceState
 
 Name = TypeVar("Name", JobId, InstanceId)
 

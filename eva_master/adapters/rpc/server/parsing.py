@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any
 
 from eva_master.adapters.resolving.parse import parse_job
-from eva_master.adapters.text.cancellation import Cancellation
 from eva_master.model.job import JobSpec
+from eva_wire.text.cancellation import Cancellation
 
 _THREADS = 2
 """A file that is as large as it may be takes a second."""
@@ -41,7 +41,7 @@ class JobParser:
                 del self._turns[owner]
 
     async def parse(self, text: str, **details: Any) -> JobSpec:
-        """Parse a job file in the user's turn; see `eva_master.adapters.jobfile.parse_job`.
+        """Parse a job file in the user's turn; see `eva_wire.jobfile.parse_job`.
 
         Raises:
             InvalidJob: The file cannot be accepted.

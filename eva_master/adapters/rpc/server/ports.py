@@ -12,8 +12,11 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc  # type: ignore[i
 from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]
 
 from eva_master.adapters.pki.server import ServerIdentity
-from eva_master.adapters.rpc._proto import api_pb2, worker_pb2
-from eva_master.adapters.rpc._proto.api_pb2_grpc import (
+from eva_master.adapters.rpc.handlers import ErrorInterceptor
+from eva_master.adapters.rpc.server.access import AccessInterceptor
+from eva_master.adapters.rpc.server.admission.connections import CertifiedInterceptor, Doorkeeper
+from eva_wire._proto import api_pb2, worker_pb2
+from eva_wire._proto.api_pb2_grpc import (
     ClusterServicer,
     JobsServicer,
     NodesServicer,
@@ -23,17 +26,14 @@ from eva_master.adapters.rpc._proto.api_pb2_grpc import (
     add_NodesServicer_to_server,
     add_TokensServicer_to_server,
 )
-from eva_master.adapters.rpc._proto.worker_pb2_grpc import (
+from eva_wire._proto.worker_pb2_grpc import (
     EnrolmentServicer,
     WorkersServicer,
     add_EnrolmentServicer_to_server,
     add_WorkersServicer_to_server,
 )
-from eva_master.adapters.rpc.channels import MAX_REQUEST_BYTES, server_options
-from eva_master.adapters.rpc.handlers import ErrorInterceptor
-from eva_master.adapters.rpc.server.access import AccessInterceptor
-from eva_master.adapters.rpc.server.admission.connections import CertifiedInterceptor, Doorkeeper
-from eva_master.model.errors import InvalidConfig
+from eva_wire.rpc.channels import MAX_REQUEST_BYTES, server_options
+from eva_wire.values.errors import InvalidConfig
 
 _SERVICES = (
     api_pb2.DESCRIPTOR.services_by_name["Jobs"].full_name,

@@ -9,11 +9,11 @@ from eva_master.adapters.rpc.bounded import bounded_pb as pb
 from eva_master.model.arithmetic.money import split
 from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.changes import Round
-from eva_master.model.ids import Family, RunId
 from eva_master.model.planning.fleet_outlook import FleetOutlook
 from eva_master.model.planning.reasons import Exchange, Hosting, Weighing, Where
-from eva_master.model.states import InstanceState
 from eva_master.ports.reading import ReadModel
+from eva_wire.values.ids import Family, RunId
+from eva_wire.values.states import InstanceState
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from eva_master.adapters.resolving.predecessors import Several
-from eva_master.model.errors import AmbiguousName, NotFound
-from eva_master.model.ids import JobId
 from eva_master.model.job import JobSpec
 from eva_master.model.records import Ended, Job
-from eva_master.model.states import TERMINAL_JOB
 from eva_master.ports.reading import Archive, JobRecord, ReadModel, TaskPage
+from eva_wire.values.errors import AmbiguousName, NotFound
+from eva_wire.values.ids import JobId
+from eva_wire.values.states import TERMINAL_JOB
 
 _COMING = JobId("")
 _LISTED = 10

@@ -7,14 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import structlog
 
-from eva_master.adapters.rpc._proto.api_pb2_grpc import TokensServicer
 from eva_master.adapters.rpc.bounded import bounded_pb as pb
 from eva_master.adapters.rpc.handlers import Context
 from eva_master.adapters.rpc.server.access import caller
 from eva_master.adapters.store import UserTokens
-from eva_master.model.errors import InvalidConfig
-from eva_master.model.ids import Millis
-from eva_master.model.users import Role, UserToken
+from eva_wire._proto.api_pb2_grpc import TokensServicer
+from eva_wire.values.errors import InvalidConfig
+from eva_wire.values.ids import Millis
+from eva_wire.values.users import Role, UserToken
 
 _LONGEST_LIFETIME_MS = 100 * 365 * 86_400_000
 

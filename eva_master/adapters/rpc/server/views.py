@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from eva_master.adapters.rpc import job_fields
 from eva_master.adapters.rpc.bounded import bounded_pb as pb
-from eva_master.adapters.rpc.errors import BadRequest
 from eva_master.adapters.rpc.server import reasons
 from eva_master.adapters.rpc.server.shown.buying import (
     buying_of,
@@ -18,21 +16,25 @@ from eva_master.adapters.rpc.server.shown.buying import (
 from eva_master.adapters.rpc.server.shown.run_times import contradicted_of, estimate_of
 from eva_master.adapters.rpc.server.shown.shared_limits import shared_limit
 from eva_master.adapters.rpc.tenant_payments import payments_of, worth_of
-from eva_master.adapters.text.moments import date_of
 from eva_master.model.accounting.per_hour import billed_per_hour
 from eva_master.model.accounting.tenants import TenantRules
 from eva_master.model.accounting.totals import TenantTotals
 from eva_master.model.catalog import Purchase
 from eva_master.model.changes import InstanceAccount
 from eva_master.model.forks.explanations import reason
-from eva_master.model.ids import JobId, Millis, RunId, micro_usd, run_id, run_order
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.quotas import TenantLimits
 from eva_master.model.planning.standing import full_name
 from eva_master.model.planning.suspension import Suspension
 from eva_master.model.records import Instance, Job, TaskRun, rests
 from eva_master.model.resources import NOTHING, Resources
-from eva_master.model.states import (
+from eva_master.ports.previews import Foreseen
+from eva_master.ports.reading import SMALL_JOB, JobRecord, Outlook, Pause, ReadModel
+from eva_wire.rpc import job_fields
+from eva_wire.rpc.errors import BadRequest
+from eva_wire.text.moments import date_of
+from eva_wire.values.ids import JobId, Millis, RunId, micro_usd, run_id, run_order
+from eva_wire.values.states import (
     TERMINAL_JOB,
     TERMINAL_RUN,
     InstanceState,
@@ -40,8 +42,6 @@ from eva_master.model.states import (
     RunState,
     shell_code,
 )
-from eva_master.ports.previews import Foreseen
-from eva_master.ports.reading import SMALL_JOB, JobRecord, Outlook, Pause, ReadModel
 
 SUSPENDED = "suspended"
 """The state that users see of a pending job that is suspended."""

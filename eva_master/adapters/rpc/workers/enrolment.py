@@ -18,15 +18,15 @@ from eva_master.adapters.loop.gateway import LoopGateway
 from eva_master.adapters.pki.authority import Authority, PublicKey, requested_key
 from eva_master.adapters.pki.node_register import NodeRegister
 from eva_master.adapters.pki.tokens import JoinTokens
-from eva_master.adapters.rpc._proto import worker_pb2 as pb
-from eva_master.adapters.rpc._proto.worker_pb2_grpc import EnrolmentServicer
-from eva_master.adapters.rpc.errors import BadRequest
 from eva_master.adapters.rpc.log_pace import LogPace
 from eva_master.adapters.rpc.workers import messages
 from eva_master.model.changes import Changes
-from eva_master.model.errors import Busy, EvaError, NotAuthorised
-from eva_master.model.ids import InstanceId, Millis
-from eva_master.model.states import InstanceState
+from eva_wire._proto import worker_pb2 as pb
+from eva_wire._proto.worker_pb2_grpc import EnrolmentServicer
+from eva_wire.rpc.errors import BadRequest
+from eva_wire.values.errors import Busy, EvaError, NotAuthorised
+from eva_wire.values.ids import InstanceId, Millis
+from eva_wire.values.states import InstanceState
 
 T = TypeVar("T")
 Context = grpc.aio.ServicerContext[Any, Any]

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from eva_master.adapters.loop.subscription import Subscription
-from eva_master.adapters.rpc._proto import worker_pb2 as pb
 from eva_master.adapters.rpc.workers.messages import MOST_COUNT
-from eva_master.model.errors import Unreachable
-from eva_master.model.ids import RunId
+from eva_wire._proto import worker_pb2 as pb
+from eva_wire.values.errors import Unreachable
+from eva_wire.values.ids import RunId
 
 _WAITING_BYTES = 1024 * 1024
 """Bytes of a log that wait for slow readers. Readers further behind start over where they are, so

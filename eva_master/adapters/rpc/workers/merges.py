@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import re
 
-from eva_master.adapters.rpc._proto import worker_pb2 as pb
-from eva_master.model.accounting.bounds import MOST_FORKS
 from eva_master.model.actions import ForkOrder, TellMerge
 from eva_master.model.events import PartGiven, PartsMerged
 from eva_master.model.forks.merging import PartFate
-from eva_master.model.ids import InstanceId, RunId
+from eva_wire._proto import worker_pb2 as pb
+from eva_wire.values.bounds import MOST_FORKS
+from eva_wire.values.ids import InstanceId, RunId
 
 _LONGEST_REASON = 200
 _MOST_COUNT = 2**53

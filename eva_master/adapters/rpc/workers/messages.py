@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterable
 from itertools import islice
 
-from eva_master.adapters.rpc._proto import worker_pb2 as pb
-from eva_master.adapters.rpc.errors import BadRequest
 from eva_master.adapters.rpc.workers import merges
 from eva_master.model.actions import (
     FetchFiles,
@@ -22,11 +20,13 @@ from eva_master.model.actions import (
     WorkerAction,
 )
 from eva_master.model.events import Phase, RunReport
-from eva_master.model.ids import Millis, RunId
 from eva_master.model.job import JobOutputs
 from eva_master.model.records import Progress
 from eva_master.model.resources import Resources
-from eva_master.model.states import shell_code
+from eva_wire._proto import worker_pb2 as pb
+from eva_wire.rpc.errors import BadRequest
+from eva_wire.values.ids import Millis, RunId
+from eva_wire.values.states import shell_code
 
 # Bounds of an agent's reports on a task. Agents check them too
 # (eva_worker/tasks/progress_server.py). A worker with a stolen certificate, or of an earlier

@@ -13,14 +13,6 @@ from typing import Any
 import grpc
 import structlog
 
-from eva_master.adapters.rpc._proto import worker_pb2 as pb
-from eva_master.adapters.rpc._proto.worker_pb2_grpc import WorkersServicer
-from eva_master.adapters.rpc.errors import (
-    AlreadyConnected,
-    BadRequest,
-    SessionReplaced,
-    TooSlow,
-)
 from eva_master.adapters.rpc.log_pace import LogPace
 from eva_master.adapters.rpc.workers import merges, messages
 from eva_master.adapters.rpc.workers.enrolment import (
@@ -32,7 +24,6 @@ from eva_master.adapters.rpc.workers.enrolment import (
 )
 from eva_master.adapters.rpc.workers.log_relay import LogPiece, LogRelay, WaitingBytes
 from eva_master.model.actions import WorkerAction
-from eva_master.model.errors import EvaError, NotAuthorised, Unreachable
 from eva_master.model.events import (
     Event,
     InstanceInterrupted,
@@ -42,8 +33,12 @@ from eva_master.model.events import (
     WorkerRegistered,
     WorkerReported,
 )
-from eva_master.model.ids import InstanceId, Millis, RunId
 from eva_master.ports import Clock, Inbox
+from eva_wire._proto import worker_pb2 as pb
+from eva_wire._proto.worker_pb2_grpc import WorkersServicer
+from eva_wire.rpc.errors import AlreadyConnected, BadRequest, SessionReplaced, TooSlow
+from eva_wire.values.errors import EvaError, NotAuthorised, Unreachable
+from eva_wire.values.ids import InstanceId, Millis, RunId
 
 Context = grpc.aio.ServicerContext[pb.WorkerMessage, pb.MasterMessage]
 

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from eva_master.app.cli.session import console, json_option, print_json
-from eva_master.app.cli.views.errors import note
+from eva_client.cli.session import console, json_option, print_json
+from eva_client.cli.views.errors import note
 from eva_master.app.commands.catalog import (
     architecture_option,
     config_option,
     master_config,
     name_option,
 )
-from eva_master.model.ids import MILLION
+from eva_wire.values.ids import MILLION
 
 if TYPE_CHECKING:
     from eva_master.adapters.catalog.snapshot import CatalogSnapshot
@@ -127,7 +127,7 @@ def aws(
     somebody who may make roles; the cluster's own roles may do far less.
     """
     from eva_master.app.clouds.ec2.deployment import Account, Deployment
-    from eva_master.app.sections.common import user_state_dir
+    from eva_wire.settings.common import user_state_dir
 
     stated = {**parameters, **({"UserCidr": users} if users else {})}
     account = Account(cluster, region, endpoint, poll_s)

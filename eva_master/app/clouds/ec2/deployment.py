@@ -27,10 +27,10 @@ from eva_master.adapters.deployment import (
     find_bundles,
     find_network,
 )
-from eva_master.adapters.pki.files import write_file
 from eva_master.app.clouds.ec2 import own_settings
 from eva_master.app.clouds.ec2.standing_cost import StandingCost, standing_cost
-from eva_master.model.errors import CloudError, InvalidConfig
+from eva_wire.files import write_file
+from eva_wire.values.errors import CloudError, InvalidConfig
 
 Told = Callable[[str], None]
 _PORT = 7411

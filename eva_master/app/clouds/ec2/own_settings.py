@@ -17,10 +17,10 @@ from typing import Any
 
 import yaml
 
-from eva_master.adapters.text import yamlfile
-from eva_master.adapters.text.unreadable import why_unreadable
-from eva_master.app.layers import merged
-from eva_master.model.errors import InvalidConfig
+from eva_wire.settings.layers import merged
+from eva_wire.text import yamlfile
+from eva_wire.text.unreadable import why_unreadable
+from eva_wire.values.errors import InvalidConfig
 
 GENERATED, OWN, MERGED = "generated.yaml", "own.yaml", "master.yaml"
 """Names of the files on the master's instance."""

@@ -20,8 +20,8 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from eva_master.adapters.catalog.pricebook import parse_price
-from eva_master.adapters.text.quantities import Discount, Duration, Size
-from eva_master.model.ids import MILLION
+from eva_wire.text.quantities import Discount, Duration, Size
+from eva_wire.values.ids import MILLION
 
 Architecture = Literal["x86_64", "arm64"]
 ImageKind = Literal["x86_64", "arm64", "x86_64-gpu", "arm64-gpu"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from eva_master.adapters.ec2 import Ec2Settings
 from eva_master.adapters.ec2.offerings import list_prices
-from eva_master.model.errors import CloudError
+from eva_wire.values.errors import CloudError
 
 HOURS_A_MONTH = 730
 _ROOT_GIB = 16

@@ -22,7 +22,7 @@ from eva_master.app.cloud_provider import CloudSite
 from eva_master.app.clouds.ec2.section import Ec2Section, boot_logs, s3_endpoint
 from eva_master.app.config import MasterConfig
 from eva_master.model.catalog import Catalog, Offering
-from eva_master.model.errors import InvalidConfig
+from eva_wire.values.errors import InvalidConfig
 
 BUILT_IN_REGION = "us-east-1"
 """Region whose prices come with the project."""

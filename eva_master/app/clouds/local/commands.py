@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from eva_master.model.errors import InvalidConfig
+from eva_wire.values.errors import InvalidConfig
 
 
 @click.command()
@@ -24,7 +24,7 @@ def interrupt(names: tuple[str, ...], state_dir: Path | None) -> None:
     cluster.
     """
     from eva_master.adapters.local.interruptions import interrupt as take_back
-    from eva_master.model.ids import InstanceId
+    from eva_wire.values.ids import InstanceId
 
     root = _cloud_in(state_dir)
     for name in dict.fromkeys(names):
@@ -34,7 +34,7 @@ def interrupt(names: tuple[str, ...], state_dir: Path | None) -> None:
 
 def _cloud_in(state_dir: Path | None) -> Path:
     """The directory of a cluster's instances; of the one that other commands reach if `None`."""
-    from eva_master.app.client import CLIENT_FILE, client_file
+    from eva_client.settings import CLIENT_FILE, client_file
     from eva_master.app.clouds.local.section import CLOUD
 
     file = client_file()

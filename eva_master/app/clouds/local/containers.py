@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from eva_master.app.clouds.local.section import section_of
 from eva_master.app.config import MasterConfig
-from eva_master.model.errors import EngineUnavailable, InvalidConfig, Problem
+from eva_wire.values.errors import EngineUnavailable, InvalidConfig, Problem
 
 _HINT = "start it, name its socket in local.docker_host, or set local.runtime to process"
 

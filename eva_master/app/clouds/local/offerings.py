@@ -10,7 +10,7 @@ from eva_master.app.cloud_provider import Complaint
 from eva_master.app.clouds.local.section import section_of
 from eva_master.app.config import MasterConfig
 from eva_master.model.catalog import Catalog
-from eva_master.model.errors import InvalidConfig
+from eva_wire.values.errors import InvalidConfig
 
 
 def local_catalog(config: MasterConfig) -> Catalog:

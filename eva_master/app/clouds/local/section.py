@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from eva_master.adapters.text.quantities import Discount, Duration
 from eva_master.app.config import MasterConfig
 from eva_master.app.sections.base import Section
-from eva_master.app.sections.refusals import refusal
+from eva_wire.settings.refusals import refusal
+from eva_wire.text.quantities import Discount, Duration
 
 
 def _check_socket(text: str) -> str:

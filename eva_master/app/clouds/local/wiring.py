@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from eva_client.settings import client_file, user_config_dir
 from eva_master.adapters.bootstrap import Bootstrap
 from eva_master.adapters.local.cloud import WORKER, Containers, LocalCloud, LocalCloudConfig
-from eva_master.app.client import client_file, user_config_dir
 from eva_master.app.clouds.local.section import CLOUD, section_of
 from eva_master.app.config import MasterConfig
 from eva_master.ports import Clock, Inbox

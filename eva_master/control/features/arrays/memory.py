@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from eva_master.control.turn.turn import Feature, Turn
-from eva_master.model.ids import JobId, Millis
 from eva_master.model.records import Job
+from eva_wire.values.ids import JobId, Millis
 
 
 class ArrayMemory(Feature):

@@ -13,15 +13,15 @@ from eva_master.control.state.store import State
 from eva_master.learning.market.pools import Pool
 from eva_master.learning.market.spot_market import pool_of
 from eva_master.model.catalog import Offering, Purchase
-from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Millis
 from eva_master.model.job import TaskSpec
 from eva_master.model.records import Job, TaskRun
 from eva_master.model.resources import Resources
-from eva_master.model.states import RunState
 from eva_master.packing.deadlines.choice import Situation
 from eva_master.packing.deadlines.outlook import MIDDLE_AGE_MS, outlook
 from eva_master.packing.deadlines.table import MarketChoice, SpotForecast
 from eva_master.packing.room import room_beside
+from eva_wire.values.ids import MILLION, MILLIS_PER_HOUR, Millis
+from eva_wire.values.states import RunState
 
 
 def situation_of(state: PlanningRecords, job: Job, stands: Slack, now: Millis) -> Situation:

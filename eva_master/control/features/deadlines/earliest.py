@@ -16,17 +16,17 @@ from eva_master.control.features.deadlines.slack import in_work
 from eva_master.control.measure import remaining, sizes
 from eva_master.control.settings import Settings
 from eva_master.control.state.records import PlanningRecords
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import MILLION, JobId, Millis
 from eva_master.model.job import JobSpec, TaskSpec
 from eva_master.model.planning.elastic import Elastic, Scaling
 from eva_master.model.planning.estimate import Estimate
 from eva_master.model.planning.snapshot import RemainingWork
 from eva_master.model.records import Job
-from eva_master.model.states import TERMINAL_JOB, JobState
 from eva_master.model.values import replace
 from eva_master.packing.valuation import delays
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import MILLION, JobId, Millis
+from eva_wire.values.states import TERMINAL_JOB, JobState
 
 _MOST_PREDECESSORS = 1_000
 """So many jobs before a job are looked at; the others count as ended."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from eva_master.control.features.deadlines.slack import slack
 from eva_master.control.settings import Settings
 from eva_master.control.state.records import PlanningRecords
-from eva_master.model.ids import JobId, Millis
 from eva_master.model.planning.snapshot import Snapshot
+from eva_wire.values.ids import JobId, Millis
 
 
 @dataclass(frozen=True, slots=True)

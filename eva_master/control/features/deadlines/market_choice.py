@@ -19,13 +19,13 @@ from eva_master.control.settings import Settings
 from eva_master.control.state.records import PlanningRecords, crew
 from eva_master.model.arithmetic.loop_time import WallClock
 from eva_master.model.catalog import Purchase
-from eva_master.model.ids import MILLION, Millis
 from eva_master.model.planning.spot_choice import SpotChoice
 from eva_master.model.records import Job, Outcome
-from eva_master.model.states import JobState, MarketRule, RunState
 from eva_master.model.values import replace
 from eva_master.packing.deadlines.choice import Chooser
 from eva_master.packing.deadlines.table import UNKNOWN, MarketChoice
+from eva_wire.values.ids import MILLION, Millis
+from eva_wire.values.states import JobState, MarketRule, RunState
 
 _LATE_EXIT_CODE = 124
 _SHORTEST_MS = 10_000

@@ -5,12 +5,12 @@ from __future__ import annotations
 from eva_master.control.turn.turn import Feature, Turn
 from eva_master.learning.market.pools import Pool
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import JobId, Millis
 from eva_master.model.records import Job
 from eva_master.model.resources import Resources
 from eva_master.packing.deadlines.choice import Chooser
 from eva_master.packing.deadlines.table import SpotForecast
 from eva_master.packing.deadlines.thin_work import ThinWork
+from eva_wire.values.ids import JobId, Millis
 
 
 class DeadlineMemory(Feature):

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from eva_master.control.features.deadlines.slack import has_a_choice, slack, slack_alone_ms
 from eva_master.control.settings import Settings
 from eva_master.control.state.records import PlanningRecords
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import JobId, Millis
 from eva_master.model.planning.job_view import Due, JobView
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.values import replace
 from eva_master.packing.deadlines.ahead import ahead_of_equals
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import JobId, Millis
 
 
 def with_due(

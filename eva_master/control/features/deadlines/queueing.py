@@ -8,10 +8,10 @@ from eva_master.control.features.deadlines.room import PartitionRoom
 from eva_master.control.measure import remaining
 from eva_master.control.settings import Settings
 from eva_master.control.state.records import Records
-from eva_master.model.ids import JobId, Millis
 from eva_master.model.job import JobSpec, different
 from eva_master.model.records import Job
-from eva_master.model.states import JobState
+from eva_wire.values.ids import JobId, Millis
+from eva_wire.values.states import JobState
 
 _MANY = 10**9
 

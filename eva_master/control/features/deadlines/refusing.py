@@ -5,11 +5,11 @@ from __future__ import annotations
 from eva_master.control.features.deadlines.earliest import Earliest, earliest
 from eva_master.control.settings import Settings
 from eva_master.control.state.records import PlanningRecords
-from eva_master.model.arithmetic.durations import span
 from eva_master.model.catalog import is_spot
-from eva_master.model.errors import InvalidJob
-from eva_master.model.ids import Millis
 from eva_master.model.job import JobSpec, different
+from eva_wire.values.durations import span
+from eva_wire.values.errors import InvalidJob
+from eva_wire.values.ids import Millis
 
 _MINUTE_MS = 60_000
 

@@ -10,12 +10,12 @@ from eva_master.control.settings import Settings
 from eva_master.control.state.records import PlanningRecords, crew
 from eva_master.model.catalog import Purchase, is_spot
 from eva_master.model.fleet.partitions import Offers
-from eva_master.model.ids import Family, Millis
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.estimate import LONGEST_MS
 from eva_master.model.records import Job, TaskRun
-from eva_master.model.states import TERMINAL_RUN
 from eva_master.packing.valuation import delays
+from eva_wire.values.ids import Family, Millis
+from eva_wire.values.states import TERMINAL_RUN
 
 _SURE = 3, 2
 """Factor on the expected duration of a change that is at least kept in reserve."""

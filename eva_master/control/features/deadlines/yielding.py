@@ -6,16 +6,16 @@ from collections.abc import Iterator, Mapping
 
 from eva_master.control.context import Context
 from eva_master.control.planning import tenants
-from eva_master.model.ids import InstanceId, JobId
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.records import TaskRun
 from eva_master.model.resources import NOTHING
-from eva_master.model.states import RunState
 from eva_master.packing.deadlines.ahead import PASSED_MS
 from eva_master.packing.deadlines.sparing import would_be_late
 from eva_master.packing.precedence import precedence
 from eva_master.packing.room import room_beside
+from eva_wire.values.ids import InstanceId, JobId
+from eva_wire.values.states import RunState
 
 
 def yield_places(context: Context, shown: Snapshot, tried: set[JobId]) -> None:

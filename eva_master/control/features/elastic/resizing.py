@@ -11,8 +11,8 @@ from eva_master.control.context import Context
 from eva_master.control.state.records import crew
 from eva_master.model.planning.plan import Resize
 from eva_master.model.records import Job, Sizing, TaskRun
-from eva_master.model.states import HOLDING, RunState
 from eva_master.model.values import replace
+from eva_wire.values.states import HOLDING, RunState
 
 _JOINING = "a member that was to join lost its place"
 _DONE = "some members were done before others could join"

@@ -10,10 +10,10 @@ from eva_master.control.features.shared_limits.memory import SharedLimitsMemory
 from eva_master.control.planning import tenants
 from eva_master.control.state.derived.unplaced import PlacementNeed, needed
 from eva_master.model.catalog import Offering, base_family
-from eva_master.model.ids import Family, InstanceId, JobId, Millis
 from eva_master.model.records import Instance
-from eva_master.model.states import InstanceState
 from eva_master.packing.shared_limits.queue import LAST, SharedQueue
+from eva_wire.values.ids import Family, InstanceId, JobId, Millis
+from eva_wire.values.states import InstanceState
 
 
 def waiting_job(context: Context, instance: Instance, *, planned: bool) -> JobId | None:

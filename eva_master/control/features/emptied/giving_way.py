@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
 from eva_master.model.catalog import Offering, base_family
-from eva_master.model.ids import InstanceId, Millis, RunId
 from eva_master.model.planning.snapshot import InstanceView, RunView
 from eva_master.packing.plan_effect import PlanEffect, Unit
+from eva_wire.values.ids import InstanceId, Millis, RunId
 
 
 @dataclass(frozen=True, slots=True)

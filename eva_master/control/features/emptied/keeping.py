@@ -21,10 +21,10 @@ from eva_master.control.planning.allowance import allowance
 from eva_master.control.supply import draining
 from eva_master.model.catalog import Offering
 from eva_master.model.fleet.keeping import KeepReason
-from eva_master.model.ids import InstanceId, JobId, Millis
 from eva_master.model.records import Instance
 from eva_master.packing.room import may_buy_one
 from eva_master.packing.valuation import delays
+from eva_wire.values.ids import InstanceId, JobId, Millis
 
 
 def stays(context: Context, instance: Instance) -> bool:

@@ -10,10 +10,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from eva_master.model.ids import InstanceId, OfferingId
 from eva_master.model.planning.plan import Assign, Duplicate, Plan, PlanEntry, pooled
 from eva_master.model.planning.standing import Pool
 from eva_master.packing.plan_effect import PlanEffect
+from eva_wire.values.ids import InstanceId, OfferingId
 
 Reused = Mapping[int, InstanceId]
 """Live instances by the keys of the launches that they take the place of."""

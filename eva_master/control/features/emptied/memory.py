@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from eva_master.control.turn.turn import Feature, Turn
 from eva_master.model.fleet.keeping import KeepReason
-from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.records import Instance, TaskRun
-from eva_master.model.states import InstanceState
 from eva_master.packing.quotas import QuotaUse
+from eva_wire.values.ids import InstanceId, JobId, Millis, RunId
+from eva_wire.values.states import InstanceState
 
 
 @dataclass(slots=True)

@@ -15,9 +15,9 @@ from eva_master.control.context import Context
 from eva_master.control.features.emptied.memory import EmptiedMemory
 from eva_master.control.planning import tenants
 from eva_master.model.catalog import base_family
-from eva_master.model.ids import InstanceId, RunId
 from eva_master.model.records import Instance, TaskRun
-from eva_master.model.states import InstanceState, MarketRule, RunState
+from eva_wire.values.ids import InstanceId, RunId
+from eva_wire.values.states import InstanceState, MarketRule, RunState
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from collections.abc import Collection
 from eva_master.control.context import Context
 from eva_master.control.features.emptied.fitting import headed
 from eva_master.control.features.emptied.memory import EmptiedMemory
-from eva_master.model.ids import InstanceId
 from eva_master.model.records import TaskRun
-from eva_master.model.states import RunState
+from eva_wire.values.ids import InstanceId
+from eva_wire.values.states import RunState
 
 
 def redirect(context: Context, partition: str, closed: Collection[InstanceId]) -> None:

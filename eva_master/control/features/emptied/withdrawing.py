@@ -10,9 +10,9 @@ from __future__ import annotations
 from eva_master.control.context import Context
 from eva_master.control.features.emptied.memory import Comers, EmptiedMemory
 from eva_master.control.state.records import crew
-from eva_master.model.ids import InstanceId
 from eva_master.model.records import TaskRun
-from eva_master.model.states import RunState
+from eva_wire.values.ids import InstanceId
+from eva_wire.values.states import RunState
 
 _NOBODY = Comers((), frozenset())
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from eva_master.control.turn.turn import Feature, Turn
-from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.records import Instance, Job
-from eva_master.model.states import InstanceState
+from eva_wire.values.ids import InstanceId, JobId, RunId
+from eva_wire.values.states import InstanceState
 
 
 class FailureMemory(Feature):

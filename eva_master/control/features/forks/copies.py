@@ -10,10 +10,10 @@ from eva_master.control.context import Context
 from eva_master.control.features.forks import tracker
 from eva_master.control.features.forks.letting_go import let_go
 from eva_master.model.forks.merging import NOT_BEGUN
-from eva_master.model.ids import InstanceId, JobId, run_id
 from eva_master.model.records import Job, StopReason, TaskRun
-from eva_master.model.states import TERMINAL_RUN, RunState
 from eva_master.model.values import replace
+from eva_wire.values.ids import InstanceId, JobId, run_id
+from eva_wire.values.states import TERMINAL_RUN, RunState
 
 _LEAVES = "its instance is given up"
 _MAKES_ROOM = "fork 0 stays on its instance"

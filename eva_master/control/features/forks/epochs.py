@@ -23,11 +23,11 @@ from eva_master.model.actions import TellMerge
 from eva_master.model.catalog import Gpu
 from eva_master.model.events import PartGiven, PartsMerged
 from eva_master.model.forks.merging import NOT_BEGUN, GivenWeights, Merging
-from eva_master.model.ids import MILLION, InstanceId, JobId, Millis, run_id
 from eva_master.model.job import Training
 from eva_master.model.records import Job, StopReason, TaskRun
-from eva_master.model.states import JobState, RunState
 from eva_master.model.values import replace
+from eva_wire.values.ids import MILLION, InstanceId, JobId, Millis, run_id
+from eva_wire.values.states import JobState, RunState
 
 _SOONER_MS = 15_000
 """A fork that comes in the middle of an epoch waits for so long at most."""

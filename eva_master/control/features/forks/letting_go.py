@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from eva_master.control.context import Context
 from eva_master.model.records import StopReason, TaskRun
-from eva_master.model.states import HOLDING, RunState
 from eva_master.model.values import replace
+from eva_wire.values.states import HOLDING, RunState
 
 
 def let_go(context: Context, run: TaskRun, why: str) -> None:

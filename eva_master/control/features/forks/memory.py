@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from eva_master.control.turn.turn import Feature, Turn
 from eva_master.model.forks.merging import MergeRound
-from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.records import Job
+from eva_wire.values.ids import InstanceId, JobId, Millis, RunId
 
 ToldMerge = tuple[tuple[InstanceId, int, int | None], MergeRound, Millis]
 """Receiver (an attempt on an instance, in a session), message, and time of a fork's order."""

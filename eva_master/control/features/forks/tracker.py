@@ -22,8 +22,8 @@ from eva_master.model.forks.merging import (
     Merging,
     PartFate,
 )
-from eva_master.model.ids import Millis
 from eva_master.model.values import replace
+from eva_wire.values.ids import Millis
 
 MOST_MISSED = 2
 """After so many rounds in a row in which a fork gave nothing the job goes on unforked."""

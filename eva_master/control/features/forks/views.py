@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from eva_master.control.state.records import Records
-from eva_master.model.ids import run_id
 from eva_master.model.records import Job, TaskRun
-from eva_master.model.states import TERMINAL_RUN
+from eva_wire.values.ids import run_id
+from eva_wire.values.states import TERMINAL_RUN
 
 
 def forks_left(state: Records, job: Job, seen: Sequence[TaskRun]) -> int | None:

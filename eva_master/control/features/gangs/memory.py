@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from eva_master.control.turn.turn import Feature, Turn
 from eva_master.model.events import CheckpointsListed
-from eva_master.model.ids import JobId, RunId
 from eva_master.model.records import Job
+from eva_wire.values.ids import JobId, RunId
 
 
 class GangMemory(Feature):

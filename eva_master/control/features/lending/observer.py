@@ -5,7 +5,7 @@ from __future__ import annotations
 from eva_master.control.features.lending import payments, worths
 from eva_master.control.turn.turn import Feature, Turn
 from eva_master.model.records import Job, TaskRun
-from eva_master.model.states import JobState
+from eva_wire.values.states import JobState
 
 
 class LendingObserver(Feature):

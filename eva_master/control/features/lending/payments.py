@@ -12,10 +12,10 @@ from eva_master.control.state.records import Records
 from eva_master.control.state.store import State
 from eva_master.model.accounting.ended_jobs import EndedJob
 from eva_master.model.accounting.totals import NO_TOTALS, TenantTotals
-from eva_master.model.ids import JobId, Millis
 from eva_master.model.planning.plan import Plan
 from eva_master.model.records import Job, TaskRun
-from eva_master.model.states import RunState
+from eva_wire.values.ids import JobId, Millis
+from eva_wire.values.states import RunState
 
 _LOOKED_AT = 100
 """The starts of so many tasks of a job are looked at when it is over."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from eva_master.control.state.records import Records
-from eva_master.model.ids import JobId
 from eva_master.model.planning.tenancy import MOST_PAYMENT, LoanTerms, Transfer
-from eva_master.model.states import TERMINAL_JOB
+from eva_wire.values.ids import JobId
+from eva_wire.values.states import TERMINAL_JOB
 
 _THOUSAND = 1_000
 

@@ -6,10 +6,10 @@ from eva_master.control.measure import remaining
 from eva_master.control.state.records import PlanningRecords, Records
 from eva_master.control.state.store import State
 from eva_master.model.accounting.worth import Worth
-from eva_master.model.ids import Millis
 from eva_master.model.job import JobSpec
 from eva_master.model.records import Job
 from eva_master.packing.valuation.job_worth import worth_of
+from eva_wire.values.ids import Millis
 
 
 def of_job(state: PlanningRecords, job: Job) -> Worth | None:

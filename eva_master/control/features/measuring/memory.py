@@ -7,9 +7,9 @@ from eva_master.control.measure import learn, ledger
 from eva_master.control.measure.delays import LatencyMeters
 from eva_master.control.measure.throughput import Meters
 from eva_master.control.turn.turn import Feature, Turn
-from eva_master.model.ids import Millis, RunId
 from eva_master.model.records import Job, TaskRun
-from eva_master.model.states import RunState
+from eva_wire.values.ids import Millis, RunId
+from eva_wire.values.states import RunState
 
 _SILENT_WINDOWS = 3
 """A task that has reported no step for this many windows is assumed to report none, ever."""

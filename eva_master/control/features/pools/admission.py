@@ -9,9 +9,9 @@ from eva_master.control.planning import scope, tenants
 from eva_master.control.settings import Settings
 from eva_master.control.state.records import Records
 from eva_master.model.fleet.partitions import Partition
-from eva_master.model.ids import Millis
 from eva_master.model.records import Instance, Job
-from eva_master.model.states import InstanceState
+from eva_wire.values.ids import Millis
+from eva_wire.values.states import InstanceState
 
 
 class Bar(Enum):

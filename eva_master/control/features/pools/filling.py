@@ -12,12 +12,12 @@ from eva_master.control.standing.queue import Queue
 from eva_master.control.standing.rooms import MemberRoom
 from eva_master.control.standing.standing import Standing, named, queue_of
 from eva_master.control.supply import availability, draining
-from eva_master.model.ids import InstanceId, JobId, RunId, run_id
 from eva_master.model.planning.standing import Line, Pool
 from eva_master.model.records import Drain, Instance, TaskRun
-from eva_master.model.states import RunState
 from eva_master.model.values import replace
 from eva_master.packing.room import room_beside
+from eva_wire.values.ids import InstanceId, JobId, RunId, run_id
+from eva_wire.values.states import RunState
 
 
 def adopt(

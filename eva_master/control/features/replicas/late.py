@@ -5,9 +5,9 @@ from __future__ import annotations
 from eva_master.control.measure import remaining
 from eva_master.control.turn.rounds import RoundMemory
 from eva_master.control.turn.turn import Turn
-from eva_master.model.ids import MILLION, JobId
-from eva_master.model.states import JobState, RunState
 from eva_master.packing.extra_runs.stragglers import due_ms
+from eva_wire.values.ids import MILLION, JobId
+from eva_wire.values.states import JobState, RunState
 
 LOOK_MS = 5_000
 """Least time from one check for an array's late tasks to the next."""

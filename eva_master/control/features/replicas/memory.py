@@ -5,10 +5,10 @@ from __future__ import annotations
 from eva_master.control.alarms import Alarm, Wake
 from eva_master.control.features.replicas import late
 from eva_master.control.turn.turn import Feature, Turn
-from eva_master.model.ids import JobId, Millis
 from eva_master.model.job import Stragglers
 from eva_master.model.records import TaskRun
-from eva_master.model.states import RunState
+from eva_wire.values.ids import JobId, Millis
+from eva_wire.values.states import RunState
 
 
 class ReplicaMemory(Feature):

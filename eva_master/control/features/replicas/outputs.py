@@ -6,9 +6,9 @@ from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
 from eva_master.model.actions import PlaceOutputs
 from eva_master.model.events import OutputsPlaced
-from eva_master.model.ids import JobId, Millis, own_run
-from eva_master.model.states import HOLDING, TERMINAL_JOB, RunState
 from eva_master.model.values import replace
+from eva_wire.values.ids import JobId, Millis, own_run
+from eva_wire.values.states import HOLDING, TERMINAL_JOB, RunState
 
 
 def place(context: Context, job: JobId) -> bool:

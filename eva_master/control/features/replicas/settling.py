@@ -18,11 +18,11 @@ from eva_master.control.failing import arrays
 from eva_master.control.features.forks import copies
 from eva_master.control.features.forks.letting_go import let_go
 from eva_master.control.features.replicas import outputs
-from eva_master.model.ids import InstanceId, run_id
 from eva_master.model.planning.plan import Retire
 from eva_master.model.records import Failure, Job, TaskRun
-from eva_master.model.states import TERMINAL_RUN, JobState, RunState
 from eva_master.model.values import replace
+from eva_wire.values.ids import InstanceId, run_id
+from eva_wire.values.states import TERMINAL_RUN, JobState, RunState
 
 LOST = "it lost its place"
 """Why an extra run is over whose instance has gone, or which was to leave it."""

@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from eva_master.control.turn.turn import Feature, Turn
-from eva_master.model.ids import JobId, Millis, OfferingId
 from eva_master.model.records import Job
-from eva_master.model.states import JobState
 from eva_master.packing.shared_limits.queue import SharedQueue
+from eva_wire.values.ids import JobId, Millis, OfferingId
+from eva_wire.values.states import JobState
 
 _MOST_TRIES = 3
 """Rounds in a row in which a partition leaves unused what is free for a job of its own, though it

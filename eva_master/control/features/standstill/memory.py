@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from eva_master.control.turn.turn import Feature, Turn
-from eva_master.model.ids import JobId, Millis, RunId
 from eva_master.model.records import Job, TaskRun
-from eva_master.model.states import RunState
+from eva_wire.values.ids import JobId, Millis, RunId
+from eva_wire.values.states import RunState
 
 
 class StandstillMemory(Feature):

@@ -11,10 +11,10 @@ from eva_master.control.context import Context
 from eva_master.control.features.standstill.memory import StandstillMemory
 from eva_master.model.actions import SyncWorker
 from eva_master.model.events import RunReport
-from eva_master.model.ids import Millis
 from eva_master.model.records import Job, TaskRun
-from eva_master.model.states import RunState
 from eva_master.model.values import replace
+from eva_wire.values.ids import Millis
+from eva_wire.values.states import RunState
 
 _WORTH_NOTING_MS = 5_000
 """A shorter time may be the way of a report."""

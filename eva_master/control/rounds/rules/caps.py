@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
-from eva_master.model.ids import RunId
 from eva_master.model.planning.plan import pooled
 from eva_master.packing.plan_effect import PlanEffect, Unit
+from eva_wire.values.ids import RunId
 
 
 class Cap(Protocol):

@@ -9,13 +9,13 @@ from dataclasses import replace
 from eva_master.control.planning.validate_plan import Decision
 from eva_master.control.planning.validate_sizes import without_sizes
 from eva_master.control.rounds.rules import caps
-from eva_master.model.ids import InstanceId, OfferingId, RunId, job_of
 from eva_master.model.planning.claims import Claim
 from eva_master.model.planning.plan import Assign, Duplicate, Hold, Plan
 from eva_master.model.planning.snapshot import InstanceView, RunView
 from eva_master.packing.claims.walk import ends_before
 from eva_master.packing.plan_effect import PlanEffect, Unit
 from eva_master.packing.room import more_of
+from eva_wire.values.ids import InstanceId, OfferingId, RunId, job_of
 
 
 def kept_off(effect: PlanEffect, claims: Sequence[Claim]) -> PlanEffect:

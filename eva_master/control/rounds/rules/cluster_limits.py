@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence, Set
 
 from eva_master.control.settings import NO_LIMIT, Limits
-from eva_master.model.ids import JobId
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.plan_effect import Unit
 from eva_master.packing.room import Place
+from eva_wire.values.ids import JobId
 
 
 class Usage:

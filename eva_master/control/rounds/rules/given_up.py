@@ -22,13 +22,11 @@ from eva_master.control.state.records import PlanningRecords
 from eva_master.model.accounting.per_hour import counted_per_hour
 from eva_master.model.catalog import Purchase
 from eva_master.model.fleet.partitions import Partition
-from eva_master.model.ids import InstanceId, JobId, Millis, OfferingId, RunId
 from eva_master.model.planning.claims import Claim
 from eva_master.model.planning.plan import Assign, Plan, pooled
 from eva_master.model.planning.snapshot import InstanceView, Snapshot
 from eva_master.model.planning.standing import Line, Pool
 from eva_master.model.records import Instance
-from eva_master.model.states import LIVE
 from eva_master.packing.parts.partition import without_launched
 from eva_master.packing.parts.seating import (
     PoolSeating,
@@ -41,6 +39,8 @@ from eva_master.packing.parts.seating import (
 )
 from eva_master.packing.plan_effect import PlanEffect
 from eva_master.packing.room import with_lower_limits
+from eva_wire.values.ids import InstanceId, JobId, Millis, OfferingId, RunId
+from eva_wire.values.states import LIVE
 
 _MOST_UNITS = 64
 """For so many units members are given up in one round, and so many are told who holds them."""

@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from eva_master.control.features.emptied.memory import Comers
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import InstanceId, RunId
 from eva_master.model.planning.plan import NewInstance, pooled
 from eva_master.model.planning.snapshot import InstanceView, RunView
 from eva_master.packing.plan_effect import PlanEffect, Unit
 from eva_master.packing.valuation.time_left import in_time_ms
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import InstanceId, RunId
 
 
 def without_late_launches(effect: PlanEffect) -> PlanEffect:

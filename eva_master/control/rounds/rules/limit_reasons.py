@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from eva_master.control.planning.allowance import Allowance
 from eva_master.control.rounds.rules.cluster_limits import Usage
 from eva_master.control.settings import Limits
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.ids import JobId, RunId
 from eva_master.model.planning.plan import Assign
 from eva_master.model.planning.snapshot import RunView
 from eva_master.model.resources import NOTHING
@@ -23,6 +21,8 @@ from eva_master.packing.configuration.unplaced_reason import why_unplaced
 from eva_master.packing.plan_effect import PlanEffect, Unit
 from eva_master.packing.room import more_of
 from eva_master.packing.valuation.on_demand import can_host
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import JobId, RunId
 
 _MOST_KINDS = 64
 """For tasks of so many jobs and demands the limit is looked for in one round."""

@@ -13,9 +13,7 @@ from dataclasses import dataclass, replace
 
 from eva_master.control.planning.validate_plan import Decision
 from eva_master.control.settings import NO_LIMIT, Limits
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.catalog import Offering, Purchase
-from eva_master.model.ids import Family, InstanceId
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, NewInstance, Plan, Resize
 from eva_master.model.planning.snapshot import InstanceView, Leeway, RunView, Snapshot
@@ -23,6 +21,8 @@ from eva_master.packing.alone.fit import fit
 from eva_master.packing.alone.room import Caps, InstanceSeat, Stock
 from eva_master.packing.plan_effect import PlanEffect
 from eva_master.packing.room import may_buy_one, more_of
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.ids import Family, InstanceId
 
 PricedAt = Callable[[RunView, Offering], int]
 """Price that may be paid for a task run on an offering, in millionths of micro-dollars per hour."""

@@ -11,11 +11,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.arithmetic.durations import clock
 from eva_master.model.arithmetic.loop_time import AS_LOOP, WallClock
 from eva_master.model.catalog import Offering, Purchase, tally
-from eva_master.model.ids import MILLION, JobId, Millis, OfferingId, RunId
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Hold
 from eva_master.model.planning.snapshot import RunView, Snapshot
@@ -24,6 +21,9 @@ from eva_master.packing.plan_effect import PlanEffect, Unit
 from eva_master.packing.room import may_buy_one
 from eva_master.packing.valuation.job_valuation import Reservation
 from eva_master.packing.valuation.on_demand import OnDemandPrices, by_job, can_host, value_on
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.durations import clock
+from eva_wire.values.ids import MILLION, JobId, Millis, OfferingId, RunId
 
 _NEVER_MS = Millis(10**15)
 _NAMED = 3

@@ -9,12 +9,12 @@ from dataclasses import replace
 from eva_master.control.planning.validate_plan import Decision
 from eva_master.control.rounds.rules import caps
 from eva_master.model.catalog import Catalog, Offering, Purchase
-from eva_master.model.ids import InstanceId, JobId, OfferingId, RunId
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.plan_effect import PlanEffect, Unit
 from eva_master.packing.quotas import Use
 from eva_master.packing.shared_limits.limit import ALL_INSTANCES, Limit, LimitKind, LimitUnit
 from eva_master.packing.shared_limits.queue import LAST, RoomBefore, SharedQueue
+from eva_wire.values.ids import InstanceId, JobId, OfferingId, RunId
 
 
 class PartitionShare:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from eva_master.model.ids import JobId
 from eva_master.model.records import Job
-from eva_master.model.states import TERMINAL_JOB
+from eva_wire.values.ids import JobId
+from eva_wire.values.states import TERMINAL_JOB
 
 
 class ActiveJobs(dict[JobId, None]):

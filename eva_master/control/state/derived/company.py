@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
-from eva_master.model.ids import MILLION, InstanceId, JobId, RunId
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.estimate import LONGEST_MS
 from eva_master.model.records import Instance, TaskRun
 from eva_master.model.resources import NOTHING, Resources
-from eva_master.model.states import RunState
+from eva_wire.values.ids import MILLION, InstanceId, JobId, RunId
+from eva_wire.values.states import RunState
 
 _RUNNING = RunState.RUNNING
 _Key = tuple[InstanceId, JobId, int, float, bool]

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from eva_master.learning.run_times.dags import PREDECESSORS_KEPT, EndedStage
-from eva_master.model.ids import JobId, Millis, job_order
 from eva_master.model.records import Job
-from eva_master.model.states import TERMINAL_JOB
+from eva_wire.values.ids import JobId, Millis, job_order
+from eva_wire.values.states import TERMINAL_JOB
 
 MOST_STAGES = 64
 """Most stages of a DAG that are followed before they end; any others are treated as single jobs."""

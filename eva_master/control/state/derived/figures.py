@@ -8,8 +8,8 @@ from eva_master.learning.colocation import DEFAULT_PPM, Key, lookup
 from eva_master.learning.knowledge import Knowledge
 from eva_master.learning.voices.names import Voice
 from eva_master.learning.voices.resolution import Resolved, known_of, resolve
-from eva_master.model.ids import MILLION
 from eva_master.model.planning.snapshot import StandaloneRates
+from eva_wire.values.ids import MILLION
 
 _SETS_REMEMBERED = 65_536
 

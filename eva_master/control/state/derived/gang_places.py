@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from eva_master.control.state.derived.company import Company
 from eva_master.learning.colocation import Key
-from eva_master.model.ids import Family, InstanceId, JobId, RunId
 from eva_master.model.job import TaskSpec
 from eva_master.model.records import Instance, TaskRun
+from eva_wire.values.ids import Family, InstanceId, JobId, RunId
 
 KeyOf = Callable[[TaskRun], Key]
 Likeness = tuple[int, Family, int]

@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from heapq import heappop, heappush
 
-from eva_master.model.ids import JobId, job_order
 from eva_master.model.planning.reasons import Handed
 from eva_master.model.records import Job
-from eva_master.model.states import JobState
+from eva_wire.values.ids import JobId, job_order
+from eva_wire.values.states import JobState
 
 _AT_ONCE = 100
 """A change is handed on to so many jobs at once, and to the rest with the next plan."""

@@ -9,7 +9,7 @@ from eva_master.control.state.derived.kinds import Kinds
 from eva_master.control.state.finished import Kind
 from eva_master.learning.run_times.posterior import Finished
 from eva_master.model.job import TaskSpec
-from eva_master.model.states import TERMINAL_RUN, RunState
+from eva_wire.values.states import TERMINAL_RUN, RunState
 
 
 @dataclass(frozen=True, slots=True)

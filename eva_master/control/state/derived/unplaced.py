@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from eva_master.model.catalog import InstanceType, is_spot
-from eva_master.model.ids import Family, JobId
 from eva_master.model.job import TaskSpec
 from eva_master.model.records import Job
 from eva_master.model.resources import Resources
-from eva_master.model.states import TERMINAL_JOB, MarketRule
+from eva_wire.values.ids import Family, JobId
+from eva_wire.values.states import TERMINAL_JOB, MarketRule
 
 Demand = tuple[tuple[Family, Resources], ...]
 

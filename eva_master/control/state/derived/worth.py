@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from eva_master.learning.voices.names import Voice, voice_of
-from eva_master.model.ids import JobId
 from eva_master.model.job import JobSpec, TaskSpec
 from eva_master.model.planning.snapshot import StandaloneRates
 from eva_master.model.records import Job
-from eva_master.model.states import TERMINAL_JOB
 from eva_master.packing.valuation.job_valuation import (
     JobReservations,
     JobValuation,
     Rates,
     Reservation,
 )
+from eva_wire.values.ids import JobId
+from eva_wire.values.states import TERMINAL_JOB
 
 
 class Valuations:

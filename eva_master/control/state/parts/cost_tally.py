@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from eva_master.model.accounting.totals import CostTotals
-from eva_master.model.ids import Exact
 from eva_master.model.planning.plan import Json
+from eva_wire.values.ids import Exact
 
 MOST_NAMES = 1_000
 """So many types, and so many owners, are kept apart."""

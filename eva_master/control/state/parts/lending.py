@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, replace
 from eva_master.control.state.parts.tenant_tally import TenantTally
 from eva_master.model.accounting.ended_jobs import EndedJob
 from eva_master.model.accounting.totals import TenantTotals
-from eva_master.model.ids import Exact, JobId, Millis
 from eva_master.model.planning.plan import Json
 from eva_master.model.planning.tenancy import LoanTerms, Transfer
+from eva_wire.values.ids import Exact, JobId, Millis
 
 _DOCUMENT = "terms"
 _ENDED = "ended_jobs"

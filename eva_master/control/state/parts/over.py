@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from operator import itemgetter
 
-from eva_master.model.ids import InstanceId, JobId, Millis
 from eva_master.model.records import Job
+from eva_wire.values.ids import InstanceId, JobId, Millis
 
 MOST_KEPT = 50_000
 """So many are in memory, however short it is since they ended: about 400 MB."""

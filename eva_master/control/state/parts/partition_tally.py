@@ -8,11 +8,11 @@ from functools import partial
 from eva_master.model.accounting.totals import PartitionTotals, Totals
 from eva_master.model.changes import InstanceAccount
 from eva_master.model.fleet.partitions import month_of
-from eva_master.model.ids import Exact, Millis
 from eva_master.model.planning.plan import Json
 from eva_master.model.records import Job
-from eva_master.model.states import TERMINAL_JOB
 from eva_master.model.values import replace
+from eva_wire.values.ids import Exact, Millis
+from eva_wire.values.states import TERMINAL_JOB
 
 _PREFIX = "partitions/"
 """Of the names of documents."""

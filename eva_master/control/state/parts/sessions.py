@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from eva_master.model.ids import InstanceId
+from eva_wire.values.ids import InstanceId
 
 
 class Sessions(dict[InstanceId, int]):

@@ -7,13 +7,13 @@ from dataclasses import replace
 from functools import partial
 
 from eva_master.control.state.parts.partition_tally import part_since
-from eva_master.model.accounting.bounds import DEFAULT_TENANT
 from eva_master.model.accounting.totals import NO_TOTALS, TenantTotals, Totals
 from eva_master.model.fleet.partitions import month_of
-from eva_master.model.ids import Exact, Millis
 from eva_master.model.planning.plan import Json
 from eva_master.model.records import Job
-from eva_master.model.states import JobState
+from eva_wire.values.bounds import DEFAULT_TENANT
+from eva_wire.values.ids import Exact, Millis
+from eva_wire.values.states import JobState
 
 _PREFIX = "tenants/"
 """Of the names of documents."""

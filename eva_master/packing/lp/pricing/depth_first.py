@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eva_master.model.ids import MILLION
 from eva_master.packing.interference.throughput import (
     Ints,
     ThroughputModel,
@@ -30,6 +29,7 @@ from eva_master.packing.lp.pricing.knapsack import (
     items,
 )
 from eva_master.packing.round_work import WorkKind
+from eva_wire.values.ids import MILLION
 
 _LEAST_VALUE = 1e-12
 _NEIGHBOURS_TOLD_APART = 3

@@ -18,11 +18,11 @@ from eva_master.adapters.store.join_tokens import JoinTokenTable
 from eva_master.adapters.store.launches import LaunchTable
 from eva_master.adapters.store.user_tokens import UserTokens
 from eva_master.model.changes import Changes, Round
-from eva_master.model.errors import JournalTooNew, StorageError
-from eva_master.model.ids import InstanceId, JobId, Millis
 from eva_master.model.planning.reasons import Reasons
-from eva_master.model.states import JobState
-from eva_master.model.users import Role
+from eva_wire.values.errors import JournalTooNew, StorageError
+from eva_wire.values.ids import InstanceId, JobId, Millis
+from eva_wire.values.states import JobState
+from eva_wire.values.users import Role
 from tests.conformance.test_journals import ALL, JOB, RUN
 
 NODE = InstanceId("node")

@@ -15,9 +15,9 @@ import pytest
 
 from eva_master.adapters.store import SqlJournal
 from eva_master.model.changes import Changes, JobAccount
-from eva_master.model.errors import JournalInUse
 from eva_master.model.job import JobSpec
 from eva_master.model.records import Job, TaskRun
+from eva_wire.values.errors import JournalInUse
 
 KILLS = 8
 COPIES = 20

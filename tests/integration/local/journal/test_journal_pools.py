@@ -16,9 +16,9 @@ from eva_master.control.state.tally import Tally
 from eva_master.model.accounting.pool_costs import PoolCost
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.changes import Changes, InstanceAccount
-from eva_master.model.ids import Exact, Family, InstanceId, Millis, Price
 from eva_master.model.records import Instance
 from eva_master.model.resources import Resources
+from eva_wire.values.ids import Exact, Family, InstanceId, Millis, Price
 
 LARGE = 10**21
 """More than the database's integers hold."""

@@ -18,12 +18,12 @@ from eva_master.control.state.store import State
 from eva_master.model.actions import RequestPlan
 from eva_master.model.changes import Changes
 from eva_master.model.events import JobSubmitted, PlanReady
-from eva_master.model.ids import JobId, Millis
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.plan import Hold, Plan
 from eva_master.model.planning.standing import Line
 from eva_master.model.records import Job, TaskRun, untouched
 from eva_master.model.values import replace
+from eva_wire.values.ids import JobId, Millis
 
 CATALOG = load_catalog()
 NOW = Millis(1_700_000_000_000)

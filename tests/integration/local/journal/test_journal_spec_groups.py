@@ -13,12 +13,9 @@ from zlib import crc32
 import pytest
 
 from eva_master.adapters.store import SqlJournal
-from eva_master.model.accounting.bounds import JobKind
 from eva_master.model.accounting.worth import Worth
 from eva_master.model.changes import Changes
-from eva_master.model.errors import StorageError
 from eva_master.model.forks.merging import MergeRule
-from eva_master.model.ids import JobId, Millis
 from eva_master.model.job import (
     ArrayRules,
     DatasetSize,
@@ -38,6 +35,9 @@ from eva_master.model.job import (
     Training,
 )
 from eva_master.model.records import Job
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.errors import StorageError
+from eva_wire.values.ids import JobId, Millis
 from tests.fakes.jobs import task
 
 TASKS = (task(1), task(1))

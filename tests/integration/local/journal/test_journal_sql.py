@@ -22,11 +22,11 @@ from eva_master.adapters.store import SqlJournal, migrate, rows
 from eva_master.adapters.store.journal import upsert
 from eva_master.adapters.store.tables import METADATA, VERSIONED
 from eva_master.model.changes import Changes, Round
-from eva_master.model.errors import JournalTooNew, StorageError
-from eva_master.model.ids import InstanceId, RunId
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.reasons import Hosting, Occupant
 from eva_master.model.records import Job
+from eva_wire.values.errors import JournalTooNew, StorageError
+from eva_wire.values.ids import InstanceId, RunId
 
 JOB = Job("a-1", JobSpec("a", "alice", ()), 1, (("pending", 1),))
 ROUNDS = tuple(Round(number, number * 10, 3, 2, 1, {"savings": 0.5}) for number in range(1, 8))
@@ -150,10 +150,10 @@ def test_a_newer_schema_is_refused(path: Path) -> None:
 def test_a_newer_record_is_refused(path: Path, table: str) -> None:
     SqlJournal.open(f"sqlite:///{path}").close()
     columns = next(each for each in VERSIONED if each.name == table).columns
-    known = {"version": "3", "checksum": "NULL"}
+    known = {"version": "9", "checksum": "NULL"}
     values = [known.get(column.name, "'1'") for column in columns]
     execute(path, f"INSERT INTO {table} VALUES ({', '.join(values)})")
-    refusal = pytest.raises(JournalTooNew, match=f"{table} have records of version 3")
+    refusal = pytest.raises(JournalTooNew, match=f"{table} have records of version 9")
     with SqlJournal.open(f"sqlite:///{path}") as journal, refusal:
         journal.load()
 

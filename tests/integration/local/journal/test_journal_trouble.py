@@ -32,14 +32,14 @@ from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.changes import Changes
-from eva_master.model.errors import EvaError, StorageError, StorageFull
 from eva_master.model.events import JobSubmitted, Tick
-from eva_master.model.ids import Family, JobId, Millis, Price, Workload
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.records import Job
 from eva_master.model.resources import Resources
-from eva_master.model.states import JobState
 from eva_master.ports.reading import Pause
+from eva_wire.values.errors import EvaError, StorageError, StorageFull
+from eva_wire.values.ids import Family, JobId, Millis, Price, Workload
+from eva_wire.values.states import JobState
 from tests.fakes.patience import DEADLINE_S
 
 SIZE = Resources(0, 1000, 1024)
@@ -246,7 +246,7 @@ def test_a_master_whose_journal_was_lost_says_so(tmp_path: Path) -> None:
     (tmp_path / "pki").mkdir()
     (tmp_path / "pki" / "ca.key").touch()
     (tmp_path / "journal.db").touch()
-    command = [sys.executable, "-m", "eva_master.app.cli", "up", "--state-dir", str(tmp_path)]
+    command = [sys.executable, "-m", "eva_client.cli", "up", "--state-dir", str(tmp_path)]
     master = subprocess.run(
         [*command, "--listen", "127.0.0.1:0"],
         capture_output=True,

@@ -23,8 +23,8 @@ from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
 from eva_master.model.catalog import Catalog
 from eva_master.model.changes import Changes
-from eva_master.model.ids import InstanceId, JobId, Millis
 from eva_master.model.records import Instance, Job
+from eva_wire.values.ids import InstanceId, JobId, Millis
 
 DATA = Path(__file__).parents[3] / "data"
 EXPECTED = json.loads((DATA / "journal_v1_expected.json").read_text())

@@ -9,12 +9,12 @@ from pathlib import Path
 import grpc
 import pytest
 
-from eva_master.adapters.rpc._proto import api_pb2 as pb
-from eva_master.app.cli.views import shapes
+from eva_client.cli.views import shapes
 from eva_master.control.state.store import State
-from eva_master.model.ids import JobId, Millis
 from eva_master.model.records import Outcome
-from eva_master.model.states import JobState, RunState
+from eva_wire._proto import api_pb2 as pb
+from eva_wire.values.ids import JobId, Millis
+from eva_wire.values.states import JobState, RunState
 from tests.fakes.rpc.server import RpcMaster, add_job, rpc_master, spec
 
 

@@ -12,8 +12,6 @@ import pytest
 
 from eva_master.adapters.http.metrics import MasterMetrics
 from eva_master.adapters.loop.clock import SystemClock
-from eva_master.adapters.rpc._proto import api_pb2 as pb
-from eva_master.adapters.rpc._proto.api_pb2_grpc import ClusterStub, JobsStub
 from eva_master.control.measure import ledger
 from eva_master.control.state.store import State
 from eva_master.model.accounting.tenants import OwnerPatterns
@@ -27,10 +25,12 @@ from eva_master.model.fleet.partitions import (
     Partitions,
     Rule,
 )
-from eva_master.model.ids import JobId, Millis
 from eva_master.model.records import Outcome
-from eva_master.model.states import JobState
-from eva_master.model.users import Role
+from eva_wire._proto import api_pb2 as pb
+from eva_wire._proto.api_pb2_grpc import ClusterStub, JobsStub
+from eva_wire.values.ids import JobId, Millis
+from eva_wire.values.states import JobState
+from eva_wire.values.users import Role
 from tests.fakes.rpc.authority import authority
 from tests.fakes.rpc.server import RpcMaster, add_instance, add_job, refusal, rpc_master, spec
 from tests.integration.rpc.test_rpc_cluster import scrape

@@ -9,11 +9,15 @@ from pathlib import Path
 import grpc
 import pytest
 
-from eva_master.adapters.rpc._proto import api_pb2 as pb
-from eva_master.adapters.rpc._proto.api_pb2_grpc import JobsStub
 from eva_master.control.state.store import State
-from eva_master.model.accounting.bounds import JobKind
-from eva_master.model.errors import (
+from eva_master.model.events import JobSubmitted
+from eva_master.model.job import CheckpointOrigin, JobOutputs, JobSpec, Retry
+from eva_master.model.records import Outcome
+from eva_master.testing.job_views import with_values
+from eva_wire._proto import api_pb2 as pb
+from eva_wire._proto.api_pb2_grpc import JobsStub
+from eva_wire.values.bounds import JobKind
+from eva_wire.values.errors import (
     InvalidJob,
     InvalidRequest,
     JobActive,
@@ -21,13 +25,9 @@ from eva_master.model.errors import (
     NotFound,
     NothingToRetry,
 )
-from eva_master.model.events import JobSubmitted
-from eva_master.model.ids import JobId, Millis, run_id
-from eva_master.model.job import CheckpointOrigin, JobOutputs, JobSpec, Retry
-from eva_master.model.records import Outcome
-from eva_master.model.states import JobState, RunState
-from eva_master.model.users import Role
-from eva_master.testing.job_views import with_values
+from eva_wire.values.ids import JobId, Millis, run_id
+from eva_wire.values.states import JobState, RunState
+from eva_wire.values.users import Role
 from tests.fakes.rpc.server import RpcMaster, add_job, refusal, rpc_master, spec
 
 MANY = 1_500

@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
-from eva_master.adapters.rpc.methods import CallLine
-from eva_master.model.errors import Busy
+from eva_wire.rpc.methods import CallLine
+from eva_wire.values.errors import Busy
 
 _BURST_S = 5.0
 """Calls of so many seconds may come at once."""

@@ -8,7 +8,7 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from eva_master.adapters.rpc.errors import BadRequest
+from eva_wire.rpc.errors import BadRequest
 
 _LONGEST_TEXT = 1_000
 _MOST_ENTRIES = 10_000

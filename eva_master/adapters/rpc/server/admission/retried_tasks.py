@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from eva_master.model.errors import NothingToRetry
 from eva_master.model.job import CheckpointOrigin, Retry
 from eva_master.model.records import Job, TaskRun
-from eva_master.model.states import JobState, RunState, of_task
+from eva_wire.values.errors import NothingToRetry
+from eva_wire.values.states import JobState, RunState, of_task
 
 _MOST_ORIGINS = 8
 """Ended jobs whose checkpoints a retry of a retry of a retry may begin from."""

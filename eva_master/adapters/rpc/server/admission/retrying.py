@@ -11,13 +11,13 @@ from eva_master.adapters.objects.blobs import missing
 from eva_master.adapters.rpc.server.admission.retried_tasks import retry_of
 from eva_master.adapters.rpc.server.references import PredecessorFinder
 from eva_master.model.accounting.tenants import TenantRules
-from eva_master.model.errors import InvalidJob, InvalidRequest, JobActive, NotAuthorised
-from eva_master.model.ids import JobId
 from eva_master.model.job import JobSpec, TaskSpec
 from eva_master.model.records import Ended, Job, Outcome, TaskRun
-from eva_master.model.states import TERMINAL_JOB
 from eva_master.ports import Clock, ObjectStore
 from eva_master.ports.reading import PAGE_AT_MOST, Archive, ReadModel, TaskPage
+from eva_wire.values.errors import InvalidJob, InvalidRequest, JobActive, NotAuthorised
+from eva_wire.values.ids import JobId
+from eva_wire.values.states import TERMINAL_JOB
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ from typing import Any
 
 import grpc
 
-from eva_master.adapters.rpc.errors import BadRequest
 from eva_master.adapters.rpc.handlers import Context, Handler, wrapped
 from eva_master.adapters.rpc.server.admission.places import Places, address_of
-from eva_master.model.errors import Busy
+from eva_wire.rpc.errors import BadRequest
+from eva_wire.values.errors import Busy
 
 MOST_BYTES = 64 * 1024
 """Size of the largest message of a caller without a token."""

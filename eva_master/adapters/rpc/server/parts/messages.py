@@ -9,10 +9,10 @@ from eva_master.adapters.rpc.server import views
 from eva_master.model.accounting.per_hour import billed_per_hour
 from eva_master.model.accounting.totals import PartitionTotals
 from eva_master.model.fleet.partitions import UNDIVIDED, Partition
-from eva_master.model.ids import Millis, micro_usd
 from eva_master.model.records import Instance
-from eva_master.model.users import Role, UserToken
 from eva_master.ports.reading import ReadModel
+from eva_wire.values.ids import Millis, micro_usd
+from eva_wire.values.users import Role, UserToken
 
 
 def response(model: ReadModel, who: UserToken, now: Millis) -> pb.PartitionsResponse:

@@ -6,16 +6,16 @@ from collections.abc import Collection, Iterator
 from math import erfc, log, sqrt
 
 from eva_master.adapters.rpc.bounded import bounded_pb as pb
-from eva_master.adapters.text.moments import date_of
-from eva_master.model.arithmetic.durations import span
 from eva_master.model.arithmetic.loop_time import AS_LOOP, WallClock
 from eva_master.model.catalog import Catalog, is_spot
 from eva_master.model.changes import JobAccount
-from eva_master.model.ids import MILLION, Family, Millis, micro_usd
 from eva_master.model.job import JobSpec, different
 from eva_master.model.records import Job
-from eva_master.model.states import TERMINAL_JOB, JobState, MarketRule
 from eva_master.ports.reading import Outlook
+from eva_wire.text.moments import date_of
+from eva_wire.values.durations import span
+from eva_wire.values.ids import MILLION, Family, Millis, micro_usd
+from eva_wire.values.states import TERMINAL_JOB, JobState, MarketRule
 
 _CHECKPOINT_MS = 60_000
 _WHY = {

@@ -11,10 +11,10 @@ from itertools import islice, takewhile
 import structlog
 
 from eva_master.adapters.loop.gateway import LoopGateway, Watch
-from eva_master.adapters.rpc._proto import api_pb2 as pb
-from eva_master.adapters.rpc.errors import TooSlow
 from eva_master.adapters.rpc.server.job_messages import SMALL_BYTES, JobMessages
-from eva_master.model.ids import JobId
+from eva_wire._proto import api_pb2 as pb
+from eva_wire.rpc.errors import TooSlow
+from eva_wire.values.ids import JobId
 
 _EVERY_S = 1.0
 """From one edition to the next at least."""

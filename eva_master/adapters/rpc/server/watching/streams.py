@@ -9,9 +9,9 @@ from eva_master.adapters.loop.gateway import LoopGateway
 from eva_master.adapters.rpc.server.admission.pacing import Pacing
 from eva_master.adapters.rpc.server.job_messages import JobMessages, SendingRoom
 from eva_master.adapters.rpc.server.watching.editions import Editions
-from eva_master.model.ids import JobId
 from eva_master.ports import Clock
 from eva_master.ports.reading import Archive
+from eva_wire.values.ids import JobId
 
 _MANY = 20
 """A stream of more jobs than that counts as one of all."""

@@ -1,0 +1,183 @@
+"""The ``eva`` command.
+
+Commands are imported when they are used, and import gRPC or a database only when needed, so that
+``eva --help`` is fast.
+"""
+
+from __future__ import annotations
+
+import errno
+import sys
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from io import TextIOWrapper
+from typing import Any
+
+import click
+
+from eva_client.cli.other_names import advice
+from eva_client.cli.output import failing_output
+from eva_client.cli.session import Session, address_option, credential_options
+from eva_client.cli.views.errors import exit_code, report
+from eva_wire import VERSION
+from eva_wire.values.errors import EvaError, of_file
+
+_COMMANDS = {
+    "submit": "submit",
+    "ls": "jobs",
+    "status": "jobs",
+    "logs": "logs",
+    "cancel": "jobs",
+    "retry": "retry",
+    "suspend": "suspending",
+    "resume": "suspending",
+    "move": "partitions",
+    "nodes": "cluster",
+    "node": "nodes",
+    "drain": "cluster",
+    "cost": "cluster",
+    "tenants": "tenants",
+    "partitions": "partitions",
+    "top": "cluster",
+    "interference": "learned",
+    "estimates": "estimates",
+    "explain": "explain",
+    "plan": "jobs",
+    "token": "users",
+    "whoami": "users",
+    "schema": "files",
+    "config": "files",
+}
+"""The module of each command of users, in the order of the help page."""
+_HEADINGS = {
+    "eva_master": "For operators",
+    "eva_lab": "For researchers",
+    "eva_worker": "On an instance",
+}
+"""The heading on the help page for commands that other packages add."""
+
+
+class _Commands(click.Group):
+    """Finds commands here and in the entry point group ``eva.commands``."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return [*_COMMANDS, *sorted(_plugins().keys() - _COMMANDS.keys())]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name in _COMMANDS:
+            module = import_module(f"{__name__}.{_COMMANDS[cmd_name]}")
+            command: click.Command = getattr(module, cmd_name)
+            return command
+        plugin = _plugins().get(cmd_name)
+        return None if plugin is None else _loaded(plugin)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        added = {name: _plugins()[name] for name in self.list_commands(ctx)[len(_COMMANDS) :]}
+        packages = {name: point.module.partition(".")[0] for name, point in added.items()}
+        sections = {"Commands": list(_COMMANDS)} | {
+            heading: [name for name in added if packages[name] == package]
+            for package, heading in _HEADINGS.items()
+        }
+        others = [name for name in added if packages[name] not in _HEADINGS]
+        longest = max(map(len, [*_COMMANDS, *added]))
+        for heading, names in (sections | {"Of other packages": others}).items():
+            if not names:
+                continue
+            with formatter.section(heading):
+                limit = formatter.width - 6 - longest
+                commands = ((name, self.get_command(ctx, name)) for name in names)
+                formatter.write_dl(
+                    [
+                        (name.ljust(longest), command.get_short_help_str(limit))
+                        for name, command in commands
+                        if command is not None
+                    ]
+                )
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            if args[0].startswith("-"):
+                raise
+            hint = advice(args[0], self.list_commands(ctx))
+            message = f"Eva has no command {args[0]!r}" + (f": {hint}" if hint else "")
+            raise click.UsageError(message, ctx) from error
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        with failing_output():
+            return super().main(*args, **options)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        _write_anything()
+        try:
+            answer = super().invoke(ctx)
+            if sys.stdout is not None:  # The caller may have closed the stream.
+                sys.stdout.flush()
+        except EvaError as error:
+            report(error)
+            ctx.exit(exit_code(error))
+        except OSError as error:
+            if error.filename is None or error.errno == errno.EPIPE:
+                raise
+            report(of_file(error))
+            ctx.exit(1)
+        except KeyboardInterrupt:
+            click.echo(err=True)
+            ctx.exit(130)
+        return answer
+
+
+def _write_anything() -> None:
+    """Have characters that the terminal's encoding lacks written as escapes, not fail."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _plugins() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group="eva.commands")}
+
+
+def _loaded(plugin: EntryPoint) -> click.Command:
+    """Load a command of another package. If it is broken, the other commands still work."""
+    try:
+        command: click.Command = plugin.load()
+    except Exception as failure:
+        return _broken(plugin, failure)
+    return command
+
+
+def _broken(plugin: EntryPoint, failure: Exception) -> click.Command:
+    reason = f"{plugin.value} cannot be loaded: {failure}"
+
+    @click.command(
+        plugin.name,
+        help=f"(broken: {reason})",
+        add_help_option=False,
+        context_settings={"ignore_unknown_options": True},
+    )
+    @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+    def broken(arguments: tuple[str, ...]) -> None:  # noqa: ARG001
+        raise EvaError(reason, hint="install eva-scheduler again") from failure
+
+    return broken
+
+
+@click.group(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(VERSION, prog_name="eva")
+@address_option
+@credential_options
+@click.pass_context
+def main(ctx: click.Context) -> None:
+    """Run batch and ML jobs on EC2 for the least money.
+
+    Settings are read from the file that EVA_CONFIG names, else from
+    $XDG_CONFIG_HOME/eva/config.yaml, else from the file that `eva up` has written for you.
+    """
+    ctx.ensure_object(Session)

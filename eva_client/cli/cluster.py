@@ -1,0 +1,215 @@
+"""Commands on the cluster: nodes, cost, top."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import click
+
+from eva_client.cli.partitions import cost_by_partition
+from eva_client.cli.session import (
+    Patience,
+    Session,
+    address_option,
+    console,
+    json_option,
+    limit_option,
+    pass_session,
+    print_json,
+    print_json_lists,
+)
+from eva_client.cli.tenants import cost_by_tenant
+from eva_client.cli.views.errors import note
+from eva_client.cli.views.words import count
+from eva_wire.values.errors import Unreachable
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from eva_client.rpc.master import Client
+
+
+_SHOWN = 200
+"""Lines of a table of everything that ever was, unless more are asked for."""
+_BILLED = 50
+_LARGEST_PAGE = 1000
+
+
+@click.command()
+@click.option("--all", "-a", "gone", is_flag=True, help="List instances that are gone, too.")
+@limit_option
+@json_option
+@address_option
+@pass_session
+def nodes(session: Session, gone: bool, limit: int | None, as_json: bool) -> None:
+    """List instances with their tasks and prices, and owned nodes.
+
+    With --all they come newest first, and a table ends after 200 unless you say otherwise.
+    """
+    from eva_client.cli.views import shapes, tables
+
+    with session.client() as client:
+        state = client.describe()
+        listed = client.instances() if gone else iter(state.instances)
+        owned = client.owned_nodes()
+        if as_json:
+            document = shapes.cluster(state)
+            del document["instances"]
+            entries = map(shapes.instance, islice(listed, limit))
+            print_json_lists(document, {"instances": entries, "nodes": map(shapes.node, owned)})
+            return
+        shown = list(islice(listed, limit or (_SHOWN if gone else None)))
+        more = next(listed, None) is not None
+    if state.clock:
+        note(state.clock)
+    absent = [node for node in owned if not node.HasField("instance")]
+    if shown or absent:
+        console().print(tables.nodes(state, shown, absent))
+        if more:
+            click.echo(f"... and others; `--limit {10 * len(shown)}` shows more of them")
+    else:
+        click.echo("no instances: nothing is being paid for")
+
+
+@click.command()
+@click.argument("names", metavar="NODE...", nargs=-1, required=True)
+@click.option("--move", is_flag=True, help="Move its tasks elsewhere where there is room.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@json_option
+@address_option
+@pass_session
+def drain(session: Session, names: tuple[str, ...], move: bool, yes: bool, as_json: bool) -> None:
+    """Release instances: they take no new tasks, and are terminated once they are empty.
+
+    Their tasks finish where they are; with --move they go elsewhere as soon as there is room. Can
+    be repeated, with --move or without. For operators.
+    """
+    from eva_client.cli.views import shapes
+
+    if not yes:
+        outcome = "their tasks move" if move else "their tasks finish there"
+        click.confirm(f"drain {', '.join(names)} ({outcome})?", abort=True, err=True)
+    with session.client() as client:
+        drained = [client.drain(name, move=move) for name in dict.fromkeys(names)]
+    if as_json:
+        print_json({"instances": [shapes.instance(instance) for instance in drained]})
+        return
+    for instance in drained:
+        rest = f"{count(len(instance.tasks), 'task')} left" if instance.tasks else "it is empty"
+        click.echo(f"{instance.id} is {instance.state} and takes no new tasks; {rest}")
+
+
+@click.command()
+@click.option(
+    "--by",
+    type=click.Choice(["tenant", "owner", "partition", "type"]),
+    help="Instead of jobs and instances: what each tenant's or owner's jobs, or the instances of "
+    "each partition or type, cost together.",
+)
+@limit_option
+@json_option
+@address_option
+@pass_session
+def cost(session: Session, by: str | None, limit: int | None, as_json: bool) -> None:
+    """Show the costs of jobs and instances, and what they would be without packing.
+
+    The sums are over everything. The tables end after 50 jobs and 50 instances, the newest ones;
+    JSON has all of them. --limit changes both; a table has 1,000 lines at most. Where instances
+    stand in pools a table says how the bill divides by pool, and what their spot instances would
+    have cost on demand.
+
+    --by tenant shows all tenants, --by owner who submitted the jobs. Their costs and the idle part
+    add up to the whole. --by partition shows all partitions, --by type all types of instances; what
+    is idle is part of their costs, which add up to the whole.
+    """
+    from eva_client.cli.views import bills, shapes
+
+    if by is not None:
+        by_name = {"tenant": cost_by_tenant, "partition": cost_by_partition}
+        by_name.get(by, partial(_cost_by, by))(session, limit, as_json)
+        return
+
+    with session.client() as client:
+        if as_json:
+            print_json_lists(
+                shapes.bill_sums(client.cost(newest=0)),
+                {
+                    "jobs": map(shapes.job_cost, islice(client.job_costs(), limit)),
+                    "instances": map(shapes.instance_cost, islice(client.instance_costs(), limit)),
+                },
+            )
+            return
+        bill = client.cost(newest=min(limit or _BILLED, _LARGEST_PAGE))
+    console().print(bills.bill(bill))
+    if bill.next_jobs_page_token or bill.next_instances_page_token:
+        click.echo("the tables have the newest jobs and instances; --limit shows more of them")
+
+
+def _cost_by(by: str, session: Session, limit: int | None, as_json: bool) -> None:
+    from eva_client.cli.views import bills, shapes
+
+    with session.client() as client:
+        answer = client.cost_by(by)
+    if as_json:
+        entries = list(map(shapes.cost_share(by), islice(answer.shares, limit)))
+        print_json({**shapes.bill_sums(answer), f"{by}s": entries})
+        return
+    console().print(bills.shares(answer, limit))
+
+
+@click.command()
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.1),
+    default=1.0,
+    show_default=True,
+    help="Seconds between two updates.",
+)
+@click.option("--once", is_flag=True, help="Show the cluster once and exit.")
+@json_option
+@address_option
+@pass_session
+def top(session: Session, interval: float, once: bool, as_json: bool) -> None:
+    """Watch instances, tasks and costs."""
+    with session.client() as client:
+        if as_json:
+            print_json(_shape(client))
+            return
+        screen = console()
+        if once or not screen.is_terminal:
+            screen.print(_picture(client))
+            return
+        _watch(client, interval)
+
+
+def _watch(client: Client, interval: float) -> None:
+    from rich.live import Live
+
+    patience = Patience()
+    with Live(_picture(client), console=console(), screen=True, auto_refresh=False) as live:
+        while True:
+            time.sleep(interval)
+            try:
+                live.update(_picture(client), refresh=True)
+                patience.restore()
+            except Unreachable as error:
+                patience.pause(error)
+
+
+def _picture(client: Client) -> RenderableType:
+    from eva_client.cli.views.live import render
+
+    return render(client.describe(), list(client.jobs()), client.cost(newest=0))
+
+
+def _shape(client: Client) -> dict[str, object]:
+    from eva_client.cli.views import shapes
+
+    return {
+        "cluster": shapes.cluster(client.describe()),
+        "jobs": [shapes.job(job) for job in client.jobs()],
+        "bill": shapes.bill(client.cost()),
+    }

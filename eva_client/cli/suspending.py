@@ -1,0 +1,117 @@
+"""Commands on suspended jobs: suspend, resume."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from eva_client.cli.session import Session, address_option, json_option, pass_session, print_json
+from eva_client.cli.views.errors import note, report
+from eva_client.cli.waiting import ENDED
+from eva_wire.values.errors import AmbiguousName, EvaError, NotAuthorised, NotFound
+
+if TYPE_CHECKING:
+    from eva_client.rpc.master import Client
+    from eva_wire.rpc.messages import Job
+
+_Verdict = tuple[str, bool]
+"""The result for a job, and whether the master has to be asked for it."""
+
+
+@click.command()
+@click.argument("jobs", metavar="JOB...", nargs=-1, required=True)
+@json_option
+@address_option
+@pass_session
+def suspend(session: Session, jobs: tuple[str, ...], as_json: bool) -> None:
+    """Suspend jobs: they stop from a checkpoint, and wait until they are resumed.
+
+    A suspended job takes no room and costs nothing. Jobs that cannot be suspended do not hold up
+    the others; the exit code is 1 then.
+    """
+
+    def verdict(job: Job) -> _Verdict:
+        if job.state in (*ENDED, "ending"):
+            return _over(job), False
+        if _by_user(job):
+            return "is suspended already", False
+        return "suspended; `eva resume` has it go on", True
+
+    _all(session, jobs, verdict, lambda client, job: client.suspend(job).job_id, as_json=as_json)
+
+
+@click.command()
+@click.argument("jobs", metavar="JOB...", nargs=-1, required=True)
+@json_option
+@address_option
+@pass_session
+def resume(session: Session, jobs: tuple[str, ...], as_json: bool) -> None:
+    """Have suspended jobs go on from their checkpoints, as soon as there is room.
+
+    Jobs that cannot be resumed do not hold up the others; the exit code is 1 then.
+    """
+
+    def verdict(job: Job) -> _Verdict:
+        if job.state in (*ENDED, "ending"):
+            return _over(job), False
+        if _by_user(job):
+            return "resumed; it goes on once there is room", True
+        if job.HasField("suspension"):
+            return f"{job.suspension.reason}; it goes on by itself", False
+        return "is not suspended", False
+
+    _all(session, jobs, verdict, lambda client, job: client.resume(job).job_id, as_json=as_json)
+
+
+def _by_user(job: Job) -> bool:
+    return job.HasField("suspension") and job.suspension.by == "user"
+
+
+def _over(job: Job) -> str:
+    return "is ending" if job.state == "ending" else f"has ended already: {job.state}"
+
+
+def _all(
+    session: Session,
+    names: tuple[str, ...],
+    verdict: Callable[[Job], _Verdict],
+    act: Callable[[Client, str], str],
+    *,
+    as_json: bool,
+) -> None:
+    """Do it to every job that there is, and tell what became of each and of the rest."""
+    refusals: list[tuple[str, EvaError]] = []
+    rows: dict[str, tuple[str, bool]] = {}
+    with session.client() as client:
+        for name in names:
+            try:
+                job = client.job(name, to_change=True)
+                if job.id not in rows:
+                    words, due = verdict(job)
+                    if due:
+                        act(client, job.id)
+                    rows[job.id] = words, due
+            except (NotFound, AmbiguousName, NotAuthorised) as error:
+                refusals.append((name, error))
+    if as_json:
+        print_json(
+            {
+                "jobs": [
+                    {"id": job, "changed": done, "message": words}
+                    for job, (words, done) in rows.items()
+                ],
+                "refused": [
+                    {"job": name, "message": refusal.message, "hint": refusal.hint or None}
+                    for name, refusal in refusals
+                ],
+            }
+        )
+    else:
+        for job_id, (words, done) in rows.items():
+            (click.echo if done else note)(f"{job_id}: {words}")
+        for _, refusal in refusals:
+            report(refusal)
+    if refusals:
+        raise click.exceptions.Exit(1)

@@ -1,0 +1,1 @@
+"""Directories to upload: what is in them, and what is left out."""

@@ -1,0 +1,1 @@
+"""The users' port, as both ends know it: methods, channels, messages and errors."""

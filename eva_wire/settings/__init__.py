@@ -1,0 +1,1 @@
+"""Settings from files, variables and flags, for the master and the command."""
