@@ -20,13 +20,13 @@ from pathlib import Path
 
 from eva_master.adapters.bootstrap import Bootstrap
 from eva_master.adapters.rpc.server.ports import Ports
-from eva_master.app import logs
 from eva_master.app.config import MasterConfig
 from eva_master.app.master import serve
 from eva_master.app.settings import master_model
 from eva_master.model.actions import CloudAction, LaunchInstance, SyncCloud, TerminateInstance
 from eva_master.model.events import CloudListed, InstanceGone, InstanceUp
 from eva_master.ports import Clock, Inbox
+from eva_wire.service import logs
 from eva_wire.values.ids import InstanceId, Millis
 
 THREADS = "threads.json"
@@ -118,7 +118,7 @@ def main(path: str) -> int:
     """Run until SIGTERM; returns 1 if the control loop failed."""
     request = json.loads(Path(path).read_text())
     config = master_model()(**request["settings"])
-    logs.configure(config.cluster)
+    logs.configure(cluster=config.cluster)
 
     def open_cloud(
         _config: MasterConfig, inbox: Inbox, clock: Clock, bootstrap: Bootstrap

@@ -22,6 +22,7 @@ import psutil
 import structlog
 
 from eva_wire._proto import worker_pb2 as pb
+from eva_wire.service.logs import configure
 from eva_worker.files.storage import SharedStorage, Storage
 from eva_worker.files.trash import Trash
 from eva_worker.link import notices, wire
@@ -32,7 +33,6 @@ from eva_worker.link.notices import Metadata, Notice
 from eva_worker.link.session import Link, Session
 from eva_worker.orders import MergeNews, Welcome
 from eva_worker.process.durable_files import read_json, reserve, write_json
-from eva_worker.process.logging import configure
 from eva_worker.process.metrics import Metrics
 from eva_worker.runtime.registry import runtime
 from eva_worker.settings import ENVIRONMENT, SUPERVISOR, Settings

@@ -12,10 +12,10 @@ from rich.console import Console
 
 from eva_client.settings import CLIENT_FILE, client_file, remember_client_file
 from eva_master.adapters.rpc.server.ports import Ports
-from eva_master.app import logs
 from eva_master.app.clouds import cloud_of
 from eva_master.app.config import MasterConfig
 from eva_master.app.master import ended, serve
+from eva_wire.service import logs
 from eva_wire.values.errors import InvalidConfig
 
 
@@ -36,7 +36,7 @@ def run_up(config: MasterConfig) -> None:
             f"eva up runs instances on this machine, and the cloud is {cloud.name}",
             hint="run: eva master",
         )
-    logs.configure(config.cluster)
+    logs.configure(cluster=config.cluster)
     # The end of the cluster may be the end of its reader, too, as with Ctrl-C in a pipe.
     console = Console(file=cast("TextIO", logs.UnfailingStderr()))
     prepared = cloud.prepare(config, console.print)

@@ -48,7 +48,6 @@ from eva_master.adapters.rpc.workers.sessions import Welcome, WorkerSessions
 from eva_master.adapters.store import SqlArchive, SqlJournal, UserTokens
 from eva_master.adapters.store.join_tokens import JoinTokenTable
 from eva_master.adapters.store.patience import PatientJournal
-from eva_master.app import logs
 from eva_master.app.cloud_provider import CloudSite, ManagedCloud
 from eva_master.app.clouds import cloud_of
 from eva_master.app.config import LimitsSection, MasterConfig
@@ -82,6 +81,7 @@ from eva_master.model.fleet.nodes import offerings
 from eva_master.model.fleet.partitions import Partitions, with_nodes
 from eva_master.ports import Clock, Inbox
 from eva_wire import VERSION
+from eva_wire.service import logs
 from eva_wire.values.errors import EvaError, StorageError, StorageFull
 from eva_wire.values.ids import MILLION, Millis
 
@@ -507,7 +507,7 @@ def run_master(config: MasterConfig) -> None:
             cannot go on.
         SystemExit: The control loop broke down; whoever supervises should start it again.
     """
-    logs.configure(config.cluster)
+    logs.configure(cluster=config.cluster)
     prepared = cloud_of(config).prepare(config, log.info)
     if prepared.told:
         log.info(prepared.told)

@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, make_wsgi_app
 
+from eva_wire.service.scrapes import at_its_path
 from eva_worker.orders import Phase
 from eva_worker.process import https
-
-_PATH = "/metrics"
-
-
-def at_its_path(application: WSGIApplication) -> WSGIApplication:
-    """Make an application that answers ``/metrics`` alone, and 404 at every other path."""
-
-    def answer(environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
-        if environ.get("PATH_INFO") == _PATH:
-            return application(environ, start)
-        start("404 Not Found", [("Content-Type", "text/plain; charset=utf-8")])
-        return [f"metrics are at {_PATH}\n".encode()]
-
-    return answer
 
 
 class Metrics:

@@ -15,9 +15,9 @@ from typing import Protocol
 
 import structlog
 
+from eva_wire.service.logs import configure
 from eva_worker.process.backoff import Backoff
 from eva_worker.process.exits import shell_code
-from eva_worker.process.logging import configure
 from eva_worker.settings import ENVIRONMENT, SUPERVISOR, Settings
 
 _PR_SET_CHILD_SUBREAPER = 36

@@ -44,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         *sizes.faults(ROOT),
         *ceilings.faults(ROOT),
         *owners.faults(ROOT),
+        *figures.alike_faults(ROOT),
         *cycles.faults(PACKAGES),
     ]
     for fault in faults:

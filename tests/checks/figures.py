@@ -18,6 +18,8 @@ from tests.checks.sources import PRODUCT, markdown_files, python_files
 
 ALIKE_LINES = 6
 """From so many lines on two places are alike."""
+MOST_ALIKE = 10
+"""Pairs of places that are alike at most, and lines of the longest."""
 _FEATURES = {
     "forks": r"fork",
     "lending": r"lend|lent_|\blent\b|borrow",
@@ -159,9 +161,30 @@ def code_lines(path: Path, root: Path) -> Iterator[Line]:
 
 def alike_table(root: Path) -> str:
     """The pairs of places with equal lines as text, longest first."""
+    return "\n".join(
+        f"{pair.length:3} {pair.first} {pair.second}" for pair in _alike_in_product(root)
+    )
+
+
+def alike_faults(root: Path) -> list[str]:
+    """Complaints about more pairs of places with equal lines, or longer ones, than are allowed."""
+    pairs = _alike_in_product(root)
+    faults = [
+        f"{pair.first} and {pair.second} share {pair.length} lines, at most {MOST_ALIKE} may"
+        for pair in pairs
+        if pair.length > MOST_ALIKE
+    ]
+    if len(pairs) > MOST_ALIKE:
+        faults.append(
+            f"{len(pairs)} pairs of places share {ALIKE_LINES} lines or more, at most {MOST_ALIKE} "
+            "may: python -m tests.checks --alike"
+        )
+    return faults
+
+
+def _alike_in_product(root: Path) -> list[Alike]:
     code = [list(code_lines(path, root)) for path in python_files(root, PRODUCT)]
-    pairs = sorted(alike_places(code), key=lambda pair: -pair.length)
-    return "\n".join(f"{pair.length:3} {pair.first} {pair.second}" for pair in pairs)
+    return sorted(alike_places(code), key=lambda pair: -pair.length)
 
 
 def alike_places(files: list[list[Line]]) -> list[Alike]:

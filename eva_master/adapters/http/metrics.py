@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter as Tally
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from prometheus_client import CollectorRegistry, Histogram, make_wsgi_app
 from prometheus_client.core import (
@@ -28,6 +27,7 @@ from eva_master.model.changes import Changes
 from eva_master.model.records import Job
 from eva_master.ports import Clock
 from eva_master.ports.reading import ReadModel
+from eva_wire.service.scrapes import at_its_path
 from eva_wire.values.ids import MILLION, MILLIS_PER_HOUR, Millis
 from eva_wire.values.states import (
     TERMINAL_JOB,
@@ -42,21 +42,8 @@ _JOB_STATES = (
     *(state.value for state in JobState if state not in TERMINAL_JOB),
     views.SUSPENDED,
 )
-_PATH = "/metrics"
 _DEADLINE_S = 5.0
 """How long a scrape waits for a control loop that has just begun to start."""
-
-
-def at_its_path(application: WSGIApplication) -> WSGIApplication:
-    """Make an application that answers ``/metrics`` alone, and 404 at every other path."""
-
-    def answer(environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
-        if environ.get("PATH_INFO") == _PATH:
-            return application(environ, start)
-        start("404 Not Found", [("Content-Type", "text/plain; charset=utf-8")])
-        return [f"metrics are at {_PATH}\n".encode()]
-
-    return answer
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,11 @@ from pathlib import Path
 import click
 
 from eva_master.adapters.local.cloud import WORKER
-from eva_master.app import logs
 from eva_master.app.clouds.local.wiring import local_cloud
 from eva_master.app.master import serve
 from eva_master.app.policy_registry import policies
 from eva_master.app.settings import load_master_config
+from eva_wire.service import logs
 from tests.fakes.hosts.process import die_with_parent
 
 MODULE = "tests.fakes.hosts.master"
@@ -46,7 +46,7 @@ def main(
     die_with_parent()
     flags = {"state_dir": state_dir, "listen": listen, "metrics_port": metrics_port}
     settings = load_master_config(policies=policies(), file=config, flags=flags)
-    logs.configure(settings.cluster)
+    logs.configure(cluster=settings.cluster)
     open_cloud = functools.partial(local_cloud, worker_command=[*machine, "--", *WORKER])
     failure = asyncio.run(
         serve(

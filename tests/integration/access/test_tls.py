@@ -17,7 +17,6 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from eva_master.adapters.http import server as http_server
 from eva_master.adapters.http.server import HttpsServer
 from eva_master.adapters.loop.clock import SystemClock
 from eva_master.adapters.pki.authority import Authority, private_pem
@@ -307,7 +306,7 @@ async def test_clients_of_the_metrics_are_few_and_have_little_time(
     https: Https, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server, ours, _ = https
-    monkeypatch.setattr(http_server, "_CONNECTIONS_PER_HOST", 3)
+    monkeypatch.setattr(server._server, "_most_per_host", 3)
     trusting = ssl.create_default_context(cadata=ours.certificates.decode())
     dripping = [
         await asyncio.open_connection("127.0.0.1", server.port, ssl=trusting) for _ in range(3)

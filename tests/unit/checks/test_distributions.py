@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from importlib.metadata import requires
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +55,8 @@ def test_requirements_are_stated_with_the_same_bounds() -> None:
     stated: dict[str, set[str]] = {}
     for name in (*wheels.DISTRIBUTIONS,):
         table: dict[str, Any] = wheels.project(name)
-        people = table.get("optional-dependencies", {}).get("people", [])
-        for line in (*requirements(name), *people):
+        extras = table.get("optional-dependencies", {}) if name == "eva-wire" else {}
+        for line in (*requirements(name), *chain.from_iterable(extras.values())):
             stated.setdefault(bare(line), set()).add(line)
     assert {name: {line} for name, line in whole.items() if name != "eva-iterator"} == stated
 

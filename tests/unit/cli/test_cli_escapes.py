@@ -16,10 +16,9 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-import eva_worker.process.logging
 from eva_client.cli import main
 from eva_client.cli.views.errors import report
-from eva_master.app import logs
+from eva_wire.service import logs
 from eva_wire.text.escapes import VisibleBytes, escaped_json, visible
 from eva_wire.values.errors import InvalidJob, NotFound, Problem
 from tests.fakes.rpc.api import FakeApi, sample_jobs
@@ -157,17 +156,13 @@ def test_errors_are_shown_without_escapes(capsysbinary: pytest.CaptureFixture[by
     assert harmless(capsysbinary.readouterr().err)
 
 
-@pytest.mark.parametrize("who", ["master", "worker"])
 def test_the_log_on_a_terminal_is_without_escapes(
-    who: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     attack = "".join(ATTACKS)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     try:
-        if who == "master":
-            logs.configure("test")
-        else:
-            eva_worker.process.logging.configure(instance="i-1")
+        logs.configure(cluster="test")
         try:
             raise ValueError(attack)
         except ValueError:

@@ -6,15 +6,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import structlog
 
-from eva_master.app import logs as of_the_master
-from eva_worker.process import logging as of_the_agent
+from eva_wire.service.logs import bounded
 
 LONG = "x" * 1_000_000
 VALUES: dict[str, Any] = {
@@ -31,9 +29,9 @@ VALUES: dict[str, Any] = {
 
 PROGRAM = """
 import sys
-from {module} import configure
+from eva_wire.service.logs import configure
 import structlog
-configure({name})
+configure(cluster="lab")
 log = structlog.get_logger()
 for number in range(3):
     log.error("told", number=number)
@@ -45,18 +43,14 @@ print("alive")
 """
 
 
-@pytest.mark.parametrize(
-    ("module", "name"),
-    [("eva_master.app.logs", '"lab"'), ("eva_worker.process.logging", 'instance="i-1"')],
-)
 @pytest.mark.parametrize("trouble", ["full", "closed", "unread"])
-def test_a_log_that_cannot_be_written_stops_nobody(module: str, name: str, trouble: str) -> None:
+def test_a_log_that_cannot_be_written_stops_nobody(trouble: str) -> None:
     """Its disk is full, as the journal's may be at that time; or its reader is gone."""
     reader, unread = os.pipe()
     os.close(reader)
     with Path("/dev/full").open("w") as full, Path(os.devnull).open("w") as null:
         place = {"full": full, "unread": unread, "closed": null}[trouble]
-        program = PROGRAM.format(module=module, name=name)
+        program = PROGRAM
         if trouble == "closed":
             program = program.replace("log = ", "sys.stderr.close(); log = ")
         done = subprocess.run(
@@ -70,9 +64,8 @@ def test_a_log_that_cannot_be_written_stops_nobody(module: str, name: str, troub
     assert done.stdout == "alive\n"
 
 
-@pytest.mark.parametrize("bounded", [of_the_master.bounded, of_the_agent.bounded])
 @pytest.mark.parametrize("kind", VALUES)
-def test_a_value_is_cut(bounded: Callable[..., Any], kind: str) -> None:
+def test_a_value_is_cut(kind: str) -> None:
     line = bounded(None, "info", {"event": "told", "value": VALUES[kind], "id": 7})
     assert (line["event"], line["id"]) == ("told", 7)
     text = structlog.processors.JSONRenderer()(None, "info", dict(line))
@@ -80,8 +73,7 @@ def test_a_value_is_cut(bounded: Callable[..., Any], kind: str) -> None:
     json.loads(text)
 
 
-@pytest.mark.parametrize("bounded", [of_the_master.bounded, of_the_agent.bounded])
-def test_short_lines_are_as_they_were(bounded: Callable[..., Any]) -> None:
+def test_short_lines_are_as_they_were() -> None:
     line = {
         "event": "e",
         "ms": {"boot": 3, "join": 4.5},
@@ -92,8 +84,7 @@ def test_short_lines_are_as_they_were(bounded: Callable[..., Any]) -> None:
     assert bounded(None, "info", dict(line)) == line
 
 
-@pytest.mark.parametrize("bounded", [of_the_master.bounded, of_the_agent.bounded])
-def test_the_end_of_a_traceback_is_kept(bounded: Callable[..., Any]) -> None:
+def test_the_end_of_a_traceback_is_kept() -> None:
     trace = f"{LONG}\nValueError: the reason"
     line = bounded(None, "error", {"event": "e", "exception": trace})
     assert line["exception"].endswith("ValueError: the reason")

@@ -8,8 +8,7 @@ from wsgiref.util import setup_testing_defaults
 
 import pytest
 
-from eva_master.adapters.http import metrics as of_the_master
-from eva_worker.process import metrics as of_the_worker
+from eva_wire.service.scrapes import at_its_path
 
 
 def hello(_: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
@@ -17,7 +16,6 @@ def hello(_: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
     return [b"figures"]
 
 
-@pytest.mark.parametrize("module", [of_the_master, of_the_worker])
 @pytest.mark.parametrize(
     ("path", "status"),
     [
@@ -25,11 +23,11 @@ def hello(_: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         *((path, "404 Not Found") for path in ("/", "", "/metrics/", "/metric", "/x/metrics")),
     ],
 )
-def test_one_path_answers_alone(module: Any, path: str, status: str) -> None:
+def test_one_path_answers_alone(path: str, status: str) -> None:
     environ: dict[str, Any] = {}
     setup_testing_defaults(environ)
     environ["PATH_INFO"] = path
     told: list[str] = []
-    body = b"".join(module.at_its_path(hello)(environ, lambda line, _: told.append(line)))
+    body = b"".join(at_its_path(hello)(environ, lambda line, _: told.append(line)))
     assert told == [status]
     assert body == (b"figures" if status == "200 OK" else b"metrics are at /metrics\n")

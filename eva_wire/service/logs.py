@@ -1,4 +1,4 @@
-"""Structured logs of the master: JSON lines, or colours on a terminal; on standard error."""
+"""Structured logs of a service: JSON lines, or colours on a terminal; on standard error."""
 
 from __future__ import annotations
 
@@ -18,8 +18,12 @@ _MOST_VALUES = 50
 _DEEPEST = 4
 
 
-def configure(cluster: str) -> None:
-    """Set up logging for this process. Every line has the cluster's name, but on a terminal."""
+def configure(**names: str) -> None:
+    """Set up logging for this process.
+
+    Args:
+        names: Words of every line, but on a terminal: ``cluster="lab"``.
+    """
     terminal = sys.stderr.isatty()
     structlog.configure(
         processors=[
@@ -35,7 +39,7 @@ def configure(cluster: str) -> None:
         logger_factory=structlog.PrintLoggerFactory(cast("TextIO", UnfailingStderr())),
     )
     if not terminal:
-        structlog.contextvars.bind_contextvars(cluster=cluster)
+        structlog.contextvars.bind_contextvars(**names)
 
 
 class UnfailingStderr:
@@ -56,8 +60,6 @@ class UnfailingStderr:
             sys.stderr.flush()
 
 
-_STAMP = structlog.processors.TimeStamper(fmt="iso", utc=True)
-_STAMP_FOR_PEOPLE = structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False)
 _JSON = structlog.processors.JSONRenderer()
 
 
