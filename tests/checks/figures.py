@@ -22,11 +22,18 @@ MOST_ALIKE = 10
 """Pairs of places that are alike at most, and lines of the longest."""
 _FEATURES = {
     "forks": r"fork",
-    "lending": r"lend|lent_|\blent\b|borrow",
+    "lending": r"(?<![a-z])(?:lend|lent(?![a-z])|borrow)",
     "deadlines": r"deadline",
     "tenants": r"tenant",
 }
-"""By feature: what a file says that mentions it. Its rooms are files whose paths say so."""
+"""By feature: the words of a file that mentions it."""
+_ROOMS = {
+    "forks": r"fork|policies/hadar_published",
+    "lending": r"lend|policies/astraea",
+    "deadlines": r"deadline",
+    "tenants": r"tenant|policies/(astraea|gandiva_fair|hived)",
+}
+"""By feature: paths of its rooms, policies about it among them."""
 _MOST_OF = {"forks": 15, "lending": 12, "deadlines": 15, "tenants": 25}
 _VALUES = "eva_master/model/planning"
 
@@ -138,10 +145,10 @@ def _classes(root: Path) -> Iterator[Figure]:
 
 def mentions(root: Path, feature: str) -> Iterator[str]:
     """Files of the product that mention a feature outside its rooms."""
-    said = re.compile(_FEATURES[feature], re.IGNORECASE)
+    said, rooms = re.compile(_FEATURES[feature], re.IGNORECASE), re.compile(_ROOMS[feature])
     for path in python_files(root, PRODUCT):
         shown = path.relative_to(root).as_posix()
-        if not said.search(shown) and said.search(words.read(path)):
+        if not rooms.search(shown) and said.search(words.read(path)):
             yield shown
 
 
