@@ -124,7 +124,7 @@ def in_words(offering: Offering, catalog: Catalog, call: Call) -> str:
         )
     except CloudError:
         return f"the quota {quota.name!r} ({quota.code}) has no room for {needed} vCPUs"
-    name, value = answer["VcpuQuota"]["QuotaName"], answer["VcpuQuota"]["Value"]
+    name, value = answer["Quota"]["QuotaName"], answer["Quota"]["Value"]
     return (
         f"the quota {name!r} ({quota.code}) is {value:g} vCPUs, {used} are in use, "
         f"and {offering.type.name} needs {needed}"

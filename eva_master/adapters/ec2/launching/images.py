@@ -112,7 +112,7 @@ class MachineImages:
         if named.startswith(PARAMETER):
             name = named.removeprefix(PARAMETER)
             ami = self._call("ssm", "get_parameter", {"Name": name})["Parameter"]["Value"]
-        described = self._call("ec2", "describe_images", {"ImageIds": [ami]})["MachineImages"]
+        described = self._call("ec2", "describe_images", {"ImageIds": [ami]})["Images"]
         if not described:
             raise CloudError(f"there is no image {ami}", hint="see ec2.images in the settings")
         return MachineImage(ami, described[0].get("RootDeviceName", "/dev/xvda"))
