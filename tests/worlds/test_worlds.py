@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from eva_master.control.rounds import pipeline
+from eva_master.control.rounds import moment
 from tests.worlds.drawing import FLAVOURS, draw
 from tests.worlds.oracles import findings
 from tests.worlds.oracles.beside import equal
@@ -73,7 +73,7 @@ def test_oracles_see_that_priorities_count_for_nothing() -> None:
 def test_oracles_see_that_a_shared_limit_has_no_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     world = draw(11, "partitions")
     assert "turn" not in _objecting(run(world))
-    monkeypatch.setattr(pipeline, "shared_queue", lambda *_, **__: None)
+    monkeypatch.setattr(moment, "shared_queue", lambda *_, **__: None)
     assert "turn" in _objecting(run(world))
 
 

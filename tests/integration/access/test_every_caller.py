@@ -21,6 +21,7 @@ from eva_wire._proto.worker_pb2_grpc import EnrolmentStub
 from eva_wire.values.ids import InstanceId, JobId
 from eva_wire.values.users import Role
 from eva_worker.link.channel import dial
+from tests.checks.sources import PRODUCT
 from tests.fakes.rpc.authority import authority
 from tests.fakes.rpc.server import (
     DEADLINE_S,
@@ -62,7 +63,7 @@ WITH_PROOF = "join token"
 def protocol() -> dict[str, tuple[ServiceDescriptor, MethodDescriptor]]:
     """Every method of the services that generated code of this repository defines."""
     found = {}
-    for top in (ROOT / "eva_master", ROOT / "eva_worker", ROOT / "iterator_sdk"):
+    for top in map(ROOT.joinpath, PRODUCT):
         for file in sorted(top.rglob("_proto/*_pb2.py")):
             within = ROOT / "iterator_sdk" if "iterator_sdk" in top.parts else ROOT
             name = ".".join(file.relative_to(within).with_suffix("").parts)

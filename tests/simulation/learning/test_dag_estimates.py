@@ -216,7 +216,7 @@ def test_a_dag_teaches_once_it_is_over_and_a_restart_changes_nothing() -> None:
     assert (shown.dag.label, shown.dag.left_ms) == ("etl", outlook.left_ms)
     cluster.restart()
     again = cluster.state
-    assert [again.dag(again.jobs[name]) for name in names[1:]] == told
+    assert [again.dags.of(again.jobs[name]) for name in names[1:]] == told
     after = snapshot(again, now, settings).jobs
     assert [(it.id, it.progress.estimate, it.progress.dag) for it in after] == [
         (it.id, it.progress.estimate, it.progress.dag) for it in before

@@ -179,7 +179,7 @@ def test_publishing_an_event_costs_the_same_in_an_array_of_any_size() -> None:
         model = publisher.publish(NOW)
         memory.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-        assert model.tasks[JOB].states[RunState.RUNNING] == 12
+        assert model.tasks.counts[JOB].states[RunState.RUNNING] == 12
     assert costs[1] <= 1.2 * costs[0], costs
     assert memory[1] <= 1.5 * memory[0], memory
 

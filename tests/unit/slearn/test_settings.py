@@ -89,7 +89,7 @@ def test_presets_have_estimates_that_go_with_them(tmp_path: Path, preset: str) -
     path.write_text(f"policy: {{name: 'slearn{':' if preset else ''}{preset}'}}\n")
     chosen = of(path)
     assert built(load(path).policy).name == "slearn"
-    row = next(line for line in PAGE.splitlines() if _is_row(line, preset))
+    row = next(line for line in REFERENCE.splitlines() if _is_row(line, preset))
     told = row.split("|")[2].strip().strip("`")
     mode = estimates_of(POLICY, chosen)
     if told == "any":
@@ -122,7 +122,8 @@ def test_the_page_shows_settings_and_a_job_that_are_accepted(tmp_path: Path) -> 
 
 def test_the_reference_has_every_option_with_its_default() -> None:
     (section,) = re.findall(r"^## slearn\n(.*?)(?=^## |\Z)", REFERENCE, re.DOTALL | re.MULTILINE)
-    rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]*) \|", section, re.MULTILINE))
+    options = section.partition("\nPresets")[0]
+    rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]*) \|", options, re.MULTILINE))
     told = {name: default.strip("` ").replace(",", "") for name, default in rows.items()}
     known = {one.name: getattr(Config(), one.name) for one in fields(Config)}
     del known["explained"]  # every policy has it
@@ -132,7 +133,7 @@ def test_the_reference_has_every_option_with_its_default() -> None:
         for name, value in known.items()
     }
     for preset in POLICY.presets:
-        assert f"`{preset}`" in section
+        assert f"`slearn:{preset}`" in section
 
 
 def test_the_example_declares_a_node_and_has_smaller_queues() -> None:

@@ -214,7 +214,7 @@ def test_sums_beyond_64_bits_are_shown_as_the_largest_number_after_a_restart_too
     """A journal that was written when jobs could be worth more opens, and shows its tenants."""
     most, huge, before, journal = 2**63 - 1, Exact(10**30), Tenants().state, MemoryJournal()
     sums = TenantTotals(value=most + 1, paid=huge, earned=huge, received=10**25, given=7)
-    before.lending.tenants.add("a", sums)
+    before.tally.lending.tenants.add("a", sums)
     journal.commit(before.take_changes())
     state = State.restored((MACHINE,), journal.load())
     shown = views.tenants(model_of(state), TenantRules({"a": ("me",)}), Millis(0)).tenants[0]
