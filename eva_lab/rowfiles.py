@@ -60,7 +60,7 @@ def _parquet(path: Path, rows: Iterable[Row]) -> None:
     if find_spec("pyarrow") is None:
         raise InvalidConfig(
             "Parquet needs pyarrow, which is not installed",
-            hint="pip install 'eva-scheduler[sim]', or write JSON lines: --format jsonl",
+            hint="pip install 'eva-lab[sim]', or write JSON lines: --format jsonl",
         )
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -14,13 +14,13 @@ import stat
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 
 import grpc
 import psutil
 import structlog
 
+from eva_wire import VERSION
 from eva_wire._proto import worker_pb2 as pb
 from eva_wire.service.logs import configure
 from eva_worker.files.storage import SharedStorage, Storage
@@ -234,7 +234,7 @@ class Agent:
                 memory_mib=settings.memory_mib,
             ),
             tasks=wire.registered(self._tasks.reports()),
-            agent_version=version("eva-scheduler"),
+            agent_version=VERSION,
             instance_type=settings.instance_type,
             address=self._address,
             boot=wire.boot(self._boot),

@@ -127,7 +127,7 @@ def _needs_extra() -> None:
 
     for name in ("joblib", "matplotlib"):
         if find_spec(name) is None:
-            raise InvalidConfig(f"{name} is not installed", hint="pip install 'eva-scheduler[sim]'")
+            raise InvalidConfig(f"{name} is not installed", hint="pip install 'eva-lab[sim]'")
 
 
 def _pair(option: str) -> tuple[str, object]:

@@ -85,3 +85,11 @@ def test_a_client_needs_few_packages() -> None:
                 waiting.append(below)
     assert {"eva-wire", "grpcio", "rich"} <= seen
     assert len(seen) <= MOST_OF_A_CLIENT, sorted(seen)
+
+
+@pytest.mark.parametrize("name", wheels.DISTRIBUTIONS)
+def test_no_package_asks_for_a_distribution_that_need_not_be_there(name: str) -> None:
+    """Agents and clients are installed without `eva-scheduler`: versions come of `eva_wire`."""
+    sources = [file for top in wheels.packages(name) for file in top.rglob("*.py")]
+    asking = [file.name for file in sources if re.search(r"\bversion\(\"eva-", file.read_text())]
+    assert asking == []
