@@ -35,6 +35,8 @@ def test_rules_agree_with_dockers_matcher(pattern: str, then: str) -> None:
         (["[", "x"], "x", True),
         (["[z-a]", "x"], "x", True),
         (["."], "x", False),
+        (["data"], "database", False),
+        (["data"], "metadata", False),
         (["é?"], "éa", True),
         (["*.py", "!keep.py"], "keep.py", False),
         (["!keep.py", "*.py"], "keep.py", True),
