@@ -8,16 +8,17 @@ PIP := -m pip install --disable-pip-version-check
 
 setup: $(VENV)/.done
 
-$(VENV)/.done: constraints.txt pyproject.toml iterator_sdk/pyproject.toml
+$(VENV)/.done: constraints.txt pyproject.toml iterator_sdk/pyproject.toml $(wildcard eva_master/packing/*/*.c)
 	@echo "Setting up $(VENV): Python, then $$(grep -c '^[^ #]' constraints.txt) packages, some minutes the first time"
 	python3 -m venv $(VENV)
 	$(BIN)/python $(PIP) --require-hashes -r constraints.txt
 	$(BIN)/python $(PIP) --quiet --no-deps --no-build-isolation -e ./iterator_sdk -e .
+	@$(BIN)/python -m deploy.kernel >/dev/null
 	@touch $@
 	@echo "Ready: $(BIN)/eva --help"
 
 demo: setup
-	$(BIN)/python -m examples.demo
+	$(BIN)/eva demo
 
 # Unit tests near the files that differ from main, within two minutes; all of them (ALL=1) take three.
 quick: setup
@@ -39,7 +40,7 @@ root: setup
 # become fixed examples.
 explore: setup
 	EVA_NEW_EXAMPLES=1 $(BIN)/python -m pytest tests/property tests/conformance/test_policies.py \
-		tests/conformance/test_splitter.py tests/unit/control/test_failing_boots.py \
+		tests/conformance/test_splitter.py tests/simulation/supply/test_failing_boots.py \
 		tests/simulation/test_priority.py tests/simulation/test_chains.py \
 		tests/simulation/test_suspends.py -n 2
 	EVA_NEW_EXAMPLES=1 $(BIN)/python -m pytest -m explore tests -n 2

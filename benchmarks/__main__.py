@@ -31,6 +31,7 @@ SMOKE: dict[str, list[str]] = {
     "beside": ["--crowd", "distinct", "--scale", "100", "--limit", "60"],
     "load": ["--jobs", "40", "--watchers", "10"],
     "watching": ["--streams", "10", "--samples", "20"],
+    "pages": ["--instances", "4", "--jobs", "20", "--open", "5", "--window", "2"],
     "stragglers": ["--tasks", "20", "--seeds", "1"],
     "arrays": ["--tasks", "20", "--tasks", "40", "--slots", "16"],
     "estimates": ["--tasks", "50", "--owners", "8"],

@@ -28,9 +28,11 @@ from benchmarks.harness import (
     running_master,
     state_directory,
     surroundings,
+    unlimited,
 )
 from benchmarks.load import users
 from eva_client.rpc.master import Client
+from eva_master.app.config import LimitsSection
 
 GOAL_S = 30.0
 """Goal for the processor time until the small job runs."""
@@ -40,8 +42,15 @@ _THREADS = 16
 _SETTINGS = {
     "policy": {"name": "eva"},
     "catalog": {"only": ["c7i.12xlarge", "c7i.48xlarge", "r7i.12xlarge", "r7i.48xlarge"]},
+    "limits": {
+        **unlimited(),
+        **LimitsSection().model_dump(
+            mode="json", include={"instances", "instances_per_user", "instances_per_job"}
+        ),
+    },
 }
-"""Large instances, so that the process of the agents has few of them."""
+"""Large instances, so that the process of the agents has few of them, and no more than a master
+allows by default."""
 _TINY = {"cpus": 0.1, "memory": "64MiB"}
 _SMALL = {
     "name": "small",

@@ -31,6 +31,7 @@ from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.model.resources import Resources
 from eva_wire.values.ids import Family, InstanceId, JobId, Millis, Price, Workload, run_id
 from eva_wire.values.states import InstanceState
+from tests.fakes.aws.launches import ShortMemory
 from tests.fakes.aws.service import CREDENTIALS, REGION, Aws
 
 GOAL_S = 2.0
@@ -84,7 +85,11 @@ class Pass:
         self._machine = Machine(standing(self.strays, instances), Settings())
         settings = Ec2Settings(self._cluster, REGION, endpoint=aws.url, settle_s=0)
         self._cloud = Ec2Cloud(
-            self._inbox, self._clock, settings, user_data=lambda _: "#!/bin/true"
+            self._inbox,
+            self._clock,
+            settings,
+            user_data=lambda _: "#!/bin/true",
+            launch_records=ShortMemory(),
         )
 
     def run(self) -> float:

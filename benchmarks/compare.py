@@ -2,10 +2,10 @@
 
 Run as `python -m benchmarks.compare BASE [--new COMMIT] [--pairs N] [--only NAME ...] [--json]`
 (`make bench-compare BASE=COMMIT`). Each commit gets a git worktree of its own and runs its own code
-there, benchmarks included, with the packages of this environment. After a run of each that does not
-count, the commits run by turns: base, new, new, base, base, ... Two runs are a pair, whose ratio is
-the new figure over the base's. The ratio of a measure is the geometric mean over its pairs; the
-interval has it with 95 % confidence, by Student's t of the logarithms.
+there, benchmarks included, with its own entry points and the packages of this environment. After a
+run of each that does not count, the commits run by turns: base, new, new, base, base, ... Two runs
+are a pair, whose ratio is the new figure over the base's. The ratio of a measure is the geometric
+mean over its pairs; the interval has it with 95 % confidence, by Student's t of the logarithms.
 
 The exit code is 1 if an interval lies wholly above 1.10: the new commit is slower by more than a
 tenth; 2 if a commit is unknown or a benchmark fails in it. Changes that are not committed are not
@@ -22,6 +22,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -38,6 +39,8 @@ LIMIT = 1.10
 _CONFIDENCE = 0.95
 _PAIRS = 6
 _GRACE_S = 20.0
+_METADATA = ".installed"
+"""Folder of a worktree that says what is installed from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,11 @@ class Benchmark:
         return self.figures or ("processor_s",)
 
 
+_EVA = (
+    "from importlib.metadata import entry_points; "
+    "(eva,) = entry_points(group='console_scripts', name='eva'); eva.load()()"
+)
+"""Code that runs the command `eva` of a commit, in whichever module that has it."""
 BENCHMARKS = (
     Benchmark(
         "rounds",
@@ -83,7 +91,7 @@ BENCHMARKS = (
         ("-m", "benchmarks.submission", "--queued=20", "--samples=30", "--json"),
         ("submission_ms.median",),
     ),
-    Benchmark("help", ("-m", "eva_client.cli", "--help")),
+    Benchmark("help", ("-c", _EVA, "--help")),
 )
 
 
@@ -183,6 +191,7 @@ def worktrees(root: Path, commits: Sequence[str]) -> Iterator[list[Path]]:
         try:
             for tree, name in zip(trees, names, strict=True):
                 _git(root, "worktree", "add", "--quiet", "--detach", str(tree), name)
+                install(tree)
             yield trees
         finally:
             for tree in trees:
@@ -191,13 +200,35 @@ def worktrees(root: Path, commits: Sequence[str]) -> Iterator[list[Path]]:
             _git(root, "worktree", "prune")
 
 
+def install(tree: Path) -> None:
+    """Write the entry points of a worktree as an installation has them.
+
+    Policies and commands are found by entry points, and those of the environment are of one commit.
+    """
+    project = tree / "pyproject.toml"
+    if not project.exists():
+        return
+    described = tomllib.loads(project.read_text(encoding="utf-8"))["project"]
+    name = described["name"].replace("-", "_")
+    folder = tree / _METADATA / f"{name}-{described['version']}.dist-info"
+    folder.mkdir(parents=True)
+    about = f"Name: {described['name']}\nVersion: {described['version']}\n"
+    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\n{about}", encoding="utf-8")
+    groups = {"console_scripts": described.get("scripts", {}), **described.get("entry-points", {})}
+    lines = (
+        "\n".join([f"[{group}]", *(f"{point} = {target}" for point, target in points.items())])
+        for group, points in groups.items()
+    )
+    (folder / "entry_points.txt").write_text("\n".join(lines), encoding="utf-8")
+
+
 def measured(benchmark: Benchmark, tree: Path) -> dict[str, float]:
     """Run a benchmark once in a worktree; returns its figures by measure.
 
     Raises:
         Failed: The benchmark fails, or does not print a figure above 0.
     """
-    path = os.pathsep.join([str(tree), str(tree / "iterator_sdk")])
+    path = os.pathsep.join(map(str, (tree / _METADATA, tree, tree / "iterator_sdk")))
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     process = subprocess.Popen(
         [sys.executable, *benchmark.command],

@@ -26,7 +26,7 @@ from statistics import fmean
 from benchmarks.harness import Rows
 from benchmarks.slots import Slot
 from eva_lab.simulator.cluster.attempt_log import RunMetrics
-from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.cluster.delays import EqualDelays
 from eva_lab.simulator.cluster.work import Work
 from eva_lab.simulator.scenario.fleet import Servers, fleet_nodes
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
@@ -157,7 +157,7 @@ def run(mix: Sequence[str], case: Case) -> dict[str, float]:
             round_gap_ms=round_ms,
             partitions=Partitions(forking=_forking(case)),
         ),
-        delays=Delays(fetch_ms=0, start_ms=_MOVE_MS, stop_ms=0, report_ms=10_000),
+        delays=EqualDelays(fetch_ms=0, start_ms=_MOVE_MS, stop_ms=0, report_ms=10_000),
         # A fork is told when to stop; it would have work for longer.
         work_of=lambda run: Work(
             MINUTES[model_of(run)] * 60_000.0 * (1 if case.forks == 1 else 1_000),

@@ -1,11 +1,11 @@
 """Times of each kind of work that a round's budget counts, beside the weight that it has.
 
-Run as `python -m benchmarks.round_work [--tasks N] [--json]`. Each kind is done alone, many times,
-on tasks that all differ, and its processor time is divided by its count: loads that are met and
-valued, places that are considered again for tasks of arrays and of gangs, tasks that are taken from
-their places and put back, pairs of instances that are compared to send tasks back, sets that
-pricing looks at, and tasks that a whole round of the default policy places. `packing.round_work`
-has the weights; they decide plans, so they are changed on purpose alone.
+Run as `python -m benchmarks.round_work [--tasks N] [--json]`. Kinds of work of the local search are
+told apart by least squares over many searches. Each other kind is done alone, many times, on tasks
+that all differ, and its processor time is divided by its count: pairs of instances compared
+to send tasks back, sets that pricing looks at, and tasks that a whole round of the default policy
+places. `packing.round_work` has the weights; they decide plans, so they are changed on purpose
+alone.
 """
 
 from __future__ import annotations
@@ -15,16 +15,20 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import numpy as np
+from scipy.optimize import nnls  # type: ignore[import-untyped]
+
 from benchmarks.distinct import arrived
 from benchmarks.harness import Figures, options, publish, surroundings
 from eva_lab.runs import named_policy
 from eva_master.model.planning.snapshot import Snapshot
+from eva_master.packing.compiled.library import WORK
 from eva_master.packing.configuration.build import configure, waiting
 from eva_master.packing.local_search.cost_model import CostWeights
 from eva_master.packing.local_search.homing import send_home
 from eva_master.packing.local_search.load_cache import LoadCache
-from eva_master.packing.local_search.trial import Trial
-from eva_master.packing.local_search.working_configuration import WorkingConfiguration
+from eva_master.packing.local_search.search import search
+from eva_master.packing.local_search.search_start import begun, search_start
 from eva_master.packing.lp.optimizer import Optimizer, Tier
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.packing.round_work import WorkBudget, WorkKind
@@ -32,6 +36,7 @@ from eva_master.testing.snapshots import Cluster, offer, task
 
 _TASKS = 300
 _REPEATED = 20
+_TRIALS = 1_000
 
 
 class Counts(WorkBudget):
@@ -46,64 +51,28 @@ class Counts(WorkBudget):
         self.counts[work] += count
 
 
-def loads(snapshot: Snapshot) -> float:
-    """Nanoseconds of a load of two tasks that is met and valued for the first time."""
-    problem = Problem(snapshot, Valuation())
-    cache, counts = LoadCache(problem, CostWeights()), Counts()
-    cache.begin(counts)
-    numbers = [cache.number(task_class) for task_class in problem.classes]
-    empty = cache.empty[min(cache.empty)]
+def searches(tasks: int) -> dict[WorkKind, float]:
+    """Nanoseconds of each kind of work of the local search, by least squares over its searches.
 
-    def meet() -> None:
-        for first in numbers[:_REPEATED]:
-            load = cache.meet(empty, first)
-            for second in numbers if load is not None else ():
-                both = cache.meet(load, second)
-                if both is not None and both.lost < 0:
-                    cache.lost(both)
-
-    return _nanoseconds(meet) / counts.counts[WorkKind.LOAD]
-
-
-def places(snapshot: Snapshot) -> dict[WorkKind, float]:
-    """Nanoseconds of all places that are considered for each task, with loads that were met."""
-    problem = Problem(snapshot, Valuation())
-    cache = LoadCache(problem, CostWeights())
-    working = WorkingConfiguration(problem, cache, configure(problem, waiting(problem)))
-    trial = Trial(working, [slot for slot in working.slots if slot.movable][:_REPEATED])
-    options_ = [*trial.touched, *working.candidates()]
-
-    def consider() -> None:
-        for run in trial.pool:
-            working.cheapest(run, options_, trial.touched)
-
-    consider()
-    counts = Counts()
-    cache.budget = counts
-    taken = _nanoseconds(lambda: [consider() for _ in range(_REPEATED)])
-    return {work: taken / counts.counts[work] if counts.counts[work] else 0.0 for work in WorkKind}
-
-
-def taken(snapshot: Snapshot) -> float:
-    """Nanoseconds of a task that is taken from its place, put back, and the change undone."""
-    problem, counts = Problem(snapshot, Valuation()), Counts()
-    cache = LoadCache(problem, CostWeights())
-    cache.budget = counts
-    working = WorkingConfiguration(problem, cache, configure(problem, waiting(problem)))
-    slots = [slot for slot in working.slots if slot.movable]
-
-    def change() -> None:
-        for slot in slots:
-            trial = Trial(working, [slot])
-            for run in trial.pool:
-                trial.put(run, slot)
-            trial.undo()
-
-    change()
-    counts.counts[WorkKind.TAKEN] = 0
-    return (
-        _nanoseconds(lambda: [change() for _ in range(_REPEATED)]) / counts.counts[WorkKind.TAKEN]
-    )
+    Tasks that all differ meet new loads, tasks of arrays only consider places, members of gangs
+    are looked at, and large instances of small tasks have many taken from them.
+    """
+    crowd = Cluster(offer("large", (0, 60, 240), 6.0), offer("small", (0, 4, 16), 0.4))
+    crowd.job("a", *[task("w", any=(0, 1, 4))] * tasks)
+    snapshots = [arrived(tasks, distinct=True), arrived(tasks, distinct=False), gangs(tasks)]
+    counted, taken = list[list[int]](), list[float]()
+    for snapshot in [*snapshots, crowd.snapshot()]:
+        problem = Problem(snapshot, Valuation())
+        cache = LoadCache(problem, CostWeights())
+        start = search_start(problem, cache, configure(problem, waiting(problem)))
+        cache.begin(counts := Counts())
+        for seed in range(_REPEATED):
+            before = dict(counts.counts)
+            taken.append(_nanoseconds(lambda: search(start, cache, [seed], _TRIALS)))  # noqa: B023
+            counted.append([counts.counts[kind] - before[kind] for kind in WORK])
+    # Each search counts alike, a short one as much as a long one.
+    weights, _ = nnls(np.array(counted) / np.array(taken)[:, None], np.ones(len(taken)))
+    return dict(zip(WORK, weights.tolist(), strict=True))
 
 
 def sets(snapshot: Snapshot) -> float:
@@ -126,8 +95,9 @@ def exchanged(tasks: int) -> float:
     cache, counts, start = LoadCache(problem, CostWeights()), Counts(), configure(problem, ())
     places = [*start.places.values()]
     moved = dict(zip(start.places, [*places[1:], places[0]], strict=True))
-    working = WorkingConfiguration(problem, cache, replace(start, places=moved))
-    return _nanoseconds(lambda: send_home(working, counts)) / counts.counts[WorkKind.EXCHANGED]
+    numbered = search_start(problem, cache, replace(start, places=moved))
+    taken = _nanoseconds(lambda: send_home(numbered, cache, begun(numbered), counts))
+    return taken / counts.counts[WorkKind.EXCHANGED]
 
 
 def placed(snapshot: Snapshot) -> float:
@@ -157,15 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = options(__doc__, arguments, tasks=_TASKS)
     distinct = arrived(chosen.tasks, distinct=True)
     placed(arrived(10, distinct=True))  # what is imported and compiled at first
-    alone = places(distinct)[WorkKind.CANDIDATE]
-    together = places(gangs(chosen.tasks))
-    beside = together[WorkKind.CANDIDATE] - alone
-    members = together[WorkKind.MEMBERS] * max(0.0, beside) / together[WorkKind.CANDIDATE]
-    measured = {
-        WorkKind.LOAD: loads(distinct),
-        WorkKind.CANDIDATE: alone,
-        WorkKind.MEMBERS: members,
-        WorkKind.TAKEN: taken(gangs(chosen.tasks)),
+    measured = searches(chosen.tasks) | {
         WorkKind.SET: sets(distinct),
         WorkKind.EXCHANGED: exchanged(chosen.tasks),
         WorkKind.PLACED: placed(distinct),

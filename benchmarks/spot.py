@@ -48,7 +48,7 @@ from eva_lab.traces.spot.files import read_market
 from eva_master.adapters.catalog import load_catalog
 from eva_master.app.sections.base import OnePolicySection
 from eva_master.app.sections.policies import spot_choice_by
-from eva_master.learning.market.pools import Pool
+from eva_master.learning.market.pools import SpotPool
 from eva_master.model.catalog import Catalog, Purchase
 from eva_master.model.fleet.market import ANY_TYPE, Market, Span
 from eva_master.model.planning.spot_choice import SpotChoice
@@ -195,7 +195,7 @@ def recordings(told: Mapping[str, Any]) -> dict[str, spot_jobs.Recording]:
             for start, there in changes:
                 row[start // gap_ms :] = there
         prices = tuple(_part(parts, told["type"], zone) for zone in zones)
-        pools = tuple(Pool(told["type"], zone) for zone in zones)
+        pools = tuple(SpotPool(told["type"], zone) for zone in zones)
         found[name] = spot_jobs.Recording(pools, prices, gap_ms, up)
     return found
 

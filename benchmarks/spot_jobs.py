@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from eva_master.learning.market.pools import Pool, SpotPools
+from eva_master.learning.market.pools import SpotPool, SpotPools
 from eva_master.model.planning.spot_choice import SpotChoice
 from eva_master.packing.deadlines.choice import Chooser, Situation
 from eva_master.packing.deadlines.outlook import outlook
@@ -44,7 +44,7 @@ class Recording:
         up: Whether each was there, by pool and sample.
     """
 
-    pools: tuple[Pool, ...]
+    pools: tuple[SpotPool, ...]
     prices: tuple[float, ...]
     gap_ms: int
     up: npt.NDArray[np.bool_]

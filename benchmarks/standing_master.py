@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from eva_master.adapters.bootstrap import Bootstrap
@@ -75,6 +76,7 @@ class GrowingCloud(StandingCloud):
         super().__init__(inbox, (), clock.now())
         self._clock, self._bootstrap = clock, bootstrap
         self._up: dict[InstanceId, Millis] = {}
+        self._worker = ThreadPoolExecutor(1)
         self._agents = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.clockwork_agents", str(request)],
             stdin=subprocess.PIPE,
@@ -82,7 +84,10 @@ class GrowingCloud(StandingCloud):
         )
 
     def execute(self, action: CloudAction) -> None:
-        """See `eva_master.ports.Cloud.execute`."""
+        """See `eva_master.ports.Cloud.execute`; the control loop never waits for a cloud."""
+        self._worker.submit(self._handle, action)
+
+    def _handle(self, action: CloudAction) -> None:
         match action:
             case LaunchInstance(instance):
                 if instance not in self._up:
@@ -104,6 +109,7 @@ class GrowingCloud(StandingCloud):
 
     def close(self) -> None:
         """End the process of the agents."""
+        self._worker.shutdown(cancel_futures=True)
         assert self._agents.stdin is not None
         self._agents.stdin.close()
         self._agents.terminate()

@@ -18,12 +18,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from deploy import kernel
+
 REPOSITORY = Path(__file__).parents[1]
 ITERATOR = "eva-iterator"
 DISTRIBUTIONS = (
     *sorted(path.parent.name for path in (REPOSITORY / "packaging").glob("*/pyproject.toml")),
     ITERATOR,
 )
+
+_COMPILED = shutil.ignore_patterns("__pycache__", "*.pyc")
 
 
 def folder(name: str) -> Path:
@@ -46,6 +50,12 @@ def packages(name: str) -> list[Path]:
     ]
 
 
+def included(name: str) -> list[str]:
+    """Files and folders of this repository that a distribution has within its packages."""
+    wheel = _document(name)["tool"]["hatch"]["build"]["targets"]["wheel"]
+    return sorted(wheel.get("force-include", {}))
+
+
 def build(names: Iterable[str], into: Path) -> list[Path]:
     """Build wheels with the build tools of this environment.
 
@@ -61,11 +71,16 @@ def build(names: Iterable[str], into: Path) -> list[Path]:
     for name in names:
         with tempfile.TemporaryDirectory(prefix="eva-wheel-") as scratch:
             for package in packages(name):
-                shutil.copytree(
-                    package,
-                    Path(scratch, package.name),
-                    ignore=shutil.ignore_patterns("__pycache__", "*.pyc"),
-                )
+                shutil.copytree(package, Path(scratch, package.name), ignore=_COMPILED)
+            if (REPOSITORY / kernel.HOME).parents[1] in packages(name):
+                kernel.compile_kernel(kernel.TARGETS, Path(scratch, kernel.HOME))
+            for source in map(Path, included(name)):
+                copy = Path(scratch, source)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                if (REPOSITORY / source).is_file():
+                    shutil.copy(REPOSITORY / source, copy)
+                else:
+                    shutil.copytree(REPOSITORY / source, copy, ignore=_COMPILED)
             for file in (folder(name) / "pyproject.toml", REPOSITORY / "LICENSE"):
                 shutil.copy(file, scratch)
             readme = project(name).get("readme")

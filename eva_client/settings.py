@@ -8,11 +8,13 @@ import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
+import yaml
 from pydantic import AfterValidator, SecretStr
 from pydantic_settings import SettingsConfigDict
 
+from eva_wire.files import write_file
 from eva_wire.settings.common import DEFAULT_ADDRESS, Address, BaseConfig, user_state_dir
 from eva_wire.settings.layers import Layers
 from eva_wire.settings.refusals import refusal
@@ -22,7 +24,7 @@ CLIENT_FILE = "client.yaml"
 """Name of the file in a master's state directory with settings for its operator."""
 
 _TOKEN = re.compile(r"[!-~]+")
-_TOKEN_KEYS = ("token", "token_file")
+_TOKEN_KEYS = ("token", "token_file", "identity")
 _OTHERS = 0o077
 _HOW = "start a master with `eva up`, or name the settings file that you were given in EVA_CONFIG"
 _ELSEWHERE = "last-client"
@@ -44,6 +46,8 @@ class ClientConfig(BaseConfig):
         ca_file: PEM certificate of the cluster's authority, which the master is verified with.
         token: The user's token.
         token_file: File with the token instead.
+        identity: In place of a token of the user's, the identity that gets one: ``aws`` for the one
+            that AWS's own commands have.
     """
 
     model_config = SettingsConfigDict(env_prefix="EVA_")
@@ -52,6 +56,7 @@ class ClientConfig(BaseConfig):
     ca_file: Path | None = None
     token: Annotated[SecretStr, AfterValidator(_check_token)] | None = None
     token_file: Path | None = None
+    identity: Literal["aws"] | None = None
 
     def authorities(self) -> bytes:
         """The PEM certificates that the master is verified with.
@@ -99,6 +104,24 @@ def client_file() -> Path | None:
         return Path(named)
     candidates = (user_config_dir() / "config.yaml", user_state_dir() / CLIENT_FILE)
     return next((file for file in candidates if file.is_file()), None)
+
+
+def write_aws_settings(target: Path, address: str, authorities: str) -> None:
+    """Write settings for a cluster that lets AWS identities in; there is no secret in them.
+
+    Args:
+        target: The file; the certificates go beside it.
+        address: The master's address.
+        authorities: PEM certificates that it is verified with.
+
+    Raises:
+        OSError: A file cannot be written.
+    """
+    ca_file = target.with_suffix(".pem")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    write_file(ca_file, authorities.encode(), mode=0o600)
+    settings = {"address": address, "ca_file": str(ca_file.absolute()), "identity": "aws"}
+    write_file(target, yaml.safe_dump(settings, sort_keys=False).encode(), mode=0o600)
 
 
 def remember_client_file(file: Path) -> None:

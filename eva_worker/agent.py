@@ -22,7 +22,11 @@ import structlog
 
 from eva_wire import VERSION
 from eva_wire._proto import worker_pb2 as pb
+from eva_wire.service.dumps import leave_no_dumps
 from eva_wire.service.logs import configure
+from eva_worker.attach.attachments import Attachments, Dial
+from eva_worker.errors import Unprotected
+from eva_worker.files.room import disk_mib
 from eva_worker.files.storage import SharedStorage, Storage
 from eva_worker.files.trash import Trash
 from eva_worker.link import notices, wire
@@ -34,7 +38,7 @@ from eva_worker.link.session import Link, Session
 from eva_worker.orders import MergeNews, Welcome
 from eva_worker.process.durable_files import read_json, reserve, write_json
 from eva_worker.process.metrics import Metrics
-from eva_worker.runtime.registry import runtime
+from eva_worker.runtime.registry import RuntimeProvider, runtime
 from eva_worker.settings import ENVIRONMENT, SUPERVISOR, Settings
 from eva_worker.tasks.attempt import Services
 from eva_worker.tasks.devices import CpuMap, Devices, discover_gpus, nominal_gpus
@@ -44,11 +48,12 @@ from eva_worker.tasks.registry import Tasks
 
 _PR_SET_PDEATHSIG = 1
 _GOODBYE_WAIT_S = 10.0
+_UNFIT_WAIT_S = 120.0
 _HURRY_S = 5.0
 """How long tasks may take to die at the second signal."""
 _MILLI = 1000
 _OF_NOTICE_FOR_STOPPING = 50
-"""Share of the time before a cloud's deadline that tasks get to stop in, in per cent."""
+"""Share of the time until an announced end that tasks get to stop in, in per cent."""
 _LEAST_GRACE_MS = 1_000
 _MOST_FILES = 65_536
 _LONGEST_CONFINEMENT = 200
@@ -80,6 +85,7 @@ class Agent:
         self._fence = Fence(
             settings.lease_file,
         )
+        self._unfit = _unfit(provider, settings)
         opened = provider.open(settings, home / "runtime")
         self._confinement = opened.confinement[:_LONGEST_CONFINEMENT]
         services = Services(
@@ -91,6 +97,7 @@ class Agent:
             metrics=self._metrics,
             base_env=provider.base_env(),
             task_env=settings.task_env,
+            attachments=Attachments(opened),
             log_kept=settings.log_kept_mib << 20,
             shared=SharedStorage(mount) if mount else None,
             lease=self._fence.terms,
@@ -134,6 +141,8 @@ class Agent:
         elif self._settings.boot_file:
             self._boot = await asyncio.to_thread(_boot_stages, self._settings.boot_file)
         await self._tasks.adopt()
+        if self._unfit:
+            self.leave(self._unfit)
         link = asyncio.create_task(self._keep_link())
         link.add_done_callback(self._link_ended)
         heeding = asyncio.create_task(self._heed_notices())
@@ -143,8 +152,9 @@ class Agent:
         reason = await self._leave
         _log.info("leaving once the tasks have stopped and their files are stored", reason=reason)
         await self._tasks.drain(self._left_ms())
-        # A master that is away for a moment is to hear how the tasks ended.
-        await self._link.say_goodbye(reason, _GOODBYE_WAIT_S if self._tasks.reports() else 0.0)
+        # A master that is away for a moment is to hear how the tasks ended, or that none may run.
+        wait_s = _GOODBYE_WAIT_S if self._tasks.reports() else 0.0
+        await self._link.say_goodbye(reason, _UNFIT_WAIT_S if self._unfit else wait_s)
         _log.info("left", reason=reason)
         for task in (link, heeding, fencing):
             task.cancel()
@@ -214,7 +224,7 @@ class Agent:
         self._metrics_port = None
         self._metrics.serve(port, certificate=identity.certificate_file, key=identity.key_file)
 
-    def _open_session(self, channel: grpc.aio.Channel) -> Session:
+    def _open_session(self, channel: grpc.aio.Channel, dial: Dial) -> Session:
         return Session(
             channel,
             register=self._register,
@@ -222,6 +232,7 @@ class Agent:
             welcomed=self._welcomed,
             notice=lambda: self._notice,
             fence=self._fence,
+            dial=dial,
         )
 
     def _register(self) -> pb.Register:
@@ -232,6 +243,7 @@ class Agent:
                 gpus=len(self._gpus),
                 milli_cpus=settings.milli_cpus,
                 memory_mib=settings.memory_mib,
+                disk_mib=disk_mib(settings.state_dir),
             ),
             tasks=wire.registered(self._tasks.reports()),
             agent_version=VERSION,
@@ -241,6 +253,7 @@ class Agent:
             measured_mib=_measured_mib(settings.memory_reserved_mib),
             process=self._process,
             confinement=self._confinement,
+            unfit=self._unfit,
         )
 
     async def _welcomed(self, welcome: Welcome) -> None:
@@ -256,6 +269,16 @@ class Agent:
         self._storage.configure(welcome)
         self._fence.configure(welcome.fence_ms)
         self._shutdown_grace_ms = welcome.shutdown_grace_ms
+
+
+def _unfit(provider: RuntimeProvider, settings: Settings) -> str:
+    """Why no task may run on this instance; empty if tasks may."""
+    try:
+        provider.protect(settings)
+    except Unprotected as error:
+        _log.critical("no task may run here", reason=str(error))
+        return str(error)
+    return ""
 
 
 def _boot_stages(file: Path) -> list[tuple[str, int]]:
@@ -362,6 +385,7 @@ def main() -> int:
         _log.error("the supervisor of this agent is gone")
         return 1
     _allow_files()
+    leave_no_dumps()
     try:
         with _alone(settings.state_dir):
             asyncio.run(_serve(settings))

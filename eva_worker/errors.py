@@ -7,7 +7,9 @@ WorkerError
 ├── NotEnrolled            there is no certificate to talk to the master with
 │   └── JoinRefused        the master, or the token, has no place for this machine
 ├── RuntimeUnavailable     what runs the tasks does not answer
+├── Unprotected            tasks would reach what is the instance's alone
 ├── StartFailed            the task's process could not be started
+│   ├── ImageRefused       a registry does not give an image to this instance
 │   └── InstanceFailed     the fault is the instance's, such as an engine that went away
 ├── Malformed              a report of a task that breaks a rule: the task fails
 └── TransferFailed         a download or an upload failed
@@ -52,8 +54,29 @@ class RuntimeUnavailable(WorkerError):
     """No runtime for tasks is there, or it does not answer."""
 
 
+class Unprotected(WorkerError):
+    """Tasks on this instance would reach what is not for them, so none may run."""
+
+
 class StartFailed(WorkerError):
     """The task's process could not be started."""
+
+
+class ImageRefused(StartFailed):
+    """A registry does not give an image to this instance: credentials are missing or wrong."""
+
+
+class AttachRefused(WorkerError):
+    """A command or a connection cannot get into a task.
+
+    Args:
+        message: Why.
+        hint: Advice on what to do instead.
+    """
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
 
 
 class InstanceFailed(StartFailed):
@@ -98,3 +121,7 @@ class UnstorableName(UnstorableFile):
 
 class StoreUnavailable(TransferFailed):
     """The object store failed; a later try may succeed."""
+
+
+class Forbidden(StoreUnavailable):
+    """The object store denies access; a later try may succeed once permissions have changed."""

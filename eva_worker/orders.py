@@ -264,6 +264,8 @@ class Order:
         outputs: Inputs that are outputs of earlier jobs, by their names.
         origins: Task runs of ended jobs, the latest first: without a checkpoint of its own it
             begins from the newest one of the first that has any, unless `resume` says from which.
+        secrets: Names of the variables whose values come with the start alone: an order is written
+            down, and these are not.
     """
 
     run: str
@@ -289,6 +291,7 @@ class Order:
     fork: Fork | None = None
     outputs: Mapping[str, JobOutputs] = field(default_factory=dict)
     origins: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()
 
     @property
     def key(self) -> TaskKey:
@@ -318,6 +321,7 @@ class Order:
                 "gang": Gang(**gang) if gang else None,
                 "fork": Fork(**fork) if fork else None,
                 "origins": tuple(document.get("origins", ())),
+                "secrets": tuple(document.get("secrets", ())),
                 "outputs": {
                     name: JobOutputs(**fields)
                     for name, fields in document.get("outputs", {}).items()

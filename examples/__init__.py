@@ -1,1 +1,1 @@
-"""Programs to run on Eva, each in a folder with its job file, and a demonstration of them all."""
+"""Programs to run on Eva, each in a folder with its job file."""

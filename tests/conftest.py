@@ -20,7 +20,7 @@ from hypothesis import settings as hypothesis_settings
 from eva_master.testing import drawing
 from tests.drawing import NEW
 from tests.fakes import hosts
-from tests.fakes.docker import dockerd
+from tests.fakes.docker import dockerd, private
 from tests.fakes.iterator_agent import RecordingAgent
 from tests.fakes.paths import short_tempdir
 
@@ -72,12 +72,13 @@ _REQUIREMENTS: dict[str, tuple[Callable[[], bool], str]] = {
     "gpu": (_has_gpu, "EVA_REQUIRE_GPU"),
     "gpu_docker": (_has_gpu_in_containers, "EVA_REQUIRE_GPU_DOCKER"),
     "docker": (dockerd.available, "EVA_REQUIRE_DOCKER"),
+    "registry": (private.available, "EVA_REQUIRE_DOCKER"),
     "hosts": (hosts.available, "EVA_REQUIRE_DOCKER"),
     "published": (lambda: bool(os.environ.get("EVA_TEST_DATA")), "EVA_REQUIRE_DATA"),
     "root": (lambda: os.geteuid() == 0, "EVA_REQUIRE_ROOT"),
 }
 # Engines and namespaces are root's: tests with these markers have the marker `root` as well.
-_OF_ROOT = ("docker", "gpu_docker", "hosts")
+_OF_ROOT = ("docker", "gpu_docker", "hosts", "registry")
 
 
 def pytest_configure() -> None:
@@ -160,6 +161,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("root")
 
 
+@pytest.fixture(autouse=True)
+def _handler_of_sigterm() -> Iterator[None]:
+    """Set SIGTERM's handler back where a test has run a program's main function here."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    if signal.getsignal(signal.SIGTERM) is not before:
+        signal.signal(signal.SIGTERM, before)
+
+
 @pytest.fixture
 def iterator_agent() -> Iterator[RecordingAgent]:
     """An agent that records what a task's program reports."""
@@ -177,8 +187,13 @@ def _shared_engine() -> Iterator[str]:
 
 
 @pytest.fixture
-def docker_engine(_shared_engine: str) -> Iterator[str]:
+def docker_engine(
+    _shared_engine: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
     """URL of a Docker engine of this test run's own, which has `dockerd.IMAGE` and no container."""
+    settings = tmp_path_factory.mktemp("docker") / "config.json"  # None of whoever tests.
+    settings.write_text("{}")
+    monkeypatch.setenv("DOCKER_CONFIG", str(settings.parent))
     yield _shared_engine
     import docker
 

@@ -11,7 +11,9 @@ set -euo pipefail
 bundle=$1
 shift
 
-dnf -y -q install python3.11 docker
+dnf -y -q install python3.11 docker amazon-ecr-credential-helper
+mkdir -p /root/.docker
+echo '{"credsStore": "ecr-login"}' >/root/.docker/config.json
 mkdir -p /opt/eva
 wheels=$(mktemp -d)
 tar -xf "$bundle" -C "$wheels" --no-same-owner

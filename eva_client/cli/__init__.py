@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import sys
+from collections.abc import Mapping
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from io import TextIOWrapper
@@ -22,67 +23,87 @@ from eva_client.cli.views.errors import exit_code, report
 from eva_wire import VERSION
 from eva_wire.values.errors import EvaError, of_file
 
-_COMMANDS = {
-    "submit": "submit",
-    "ls": "jobs",
-    "status": "jobs",
-    "logs": "logs",
-    "cancel": "jobs",
-    "retry": "retry",
-    "suspend": "suspending",
-    "resume": "suspending",
-    "move": "partitions",
-    "nodes": "cluster",
-    "node": "nodes",
-    "drain": "cluster",
-    "cost": "cluster",
-    "tenants": "tenants",
-    "partitions": "partitions",
-    "top": "cluster",
-    "interference": "learned",
-    "estimates": "estimates",
-    "explain": "explain",
-    "plan": "jobs",
-    "token": "users",
-    "whoami": "users",
-    "schema": "files",
-    "config": "files",
+_OPERATORS = "Operators"
+GROUPS: Mapping[str, Mapping[str, str]] = {
+    "Jobs": {
+        "submit": "submit",
+        "run": "run",
+        "wait": "wait",
+        "plan": "jobs",
+        "ls": "jobs",
+        "status": "jobs",
+        "explain": "explain",
+        "cancel": "jobs",
+        "retry": "retry",
+        "suspend": "suspending",
+        "resume": "suspending",
+        "move": "partitions",
+        "estimates": "estimates",
+        "schema": "files",
+    },
+    "Files and shells": {
+        "logs": "logs",
+        "get": "getting",
+        "rm": "removing",
+        "secret": "secrets",
+        "exec": "attach",
+        "port-forward": "attach",
+        "completion": "completion",
+    },
+    "Cluster and money": {
+        "ui": "ui",
+        "top": "cluster",
+        "events": "events",
+        "nodes": "cluster",
+        "cost": "cluster",
+        "tenants": "tenants",
+        "partitions": "partitions",
+        "interference": "learned",
+        "config": "files",
+        "whoami": "users",
+        "connect": "connecting",
+    },
+    _OPERATORS: {
+        "drain": "cluster",
+        "gc": "removing",
+        "node": "nodes",
+        "notify": "notify",
+        "token": "users",
+    },
 }
-"""The module of each command of users, in the order of the help page."""
-_HEADINGS = {
-    "eva_master": "For operators",
-    "eva_lab": "For researchers",
+"""The module of each command of users, by its group, in the order of the help page."""
+_COMMANDS = {name: module for group in GROUPS.values() for name, module in group.items()}
+HEADINGS: Mapping[str, str] = {
+    "eva_master": _OPERATORS,
+    "eva_lab": "Researchers",
     "eva_worker": "On an instance",
 }
-"""The heading on the help page for commands that other packages add."""
+"""The group of commands that other packages add."""
+_PLUGINS = "eva.commands"
+"""The group of their entry points."""
 
 
 class _Commands(click.Group):
     """Finds commands here and in the entry point group ``eva.commands``."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return [*_COMMANDS, *sorted(_plugins().keys() - _COMMANDS.keys())]
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*_COMMANDS, *sorted(_plugins(ctx).keys() - _COMMANDS.keys())]
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in _COMMANDS:
             module = import_module(f"{__name__}.{_COMMANDS[cmd_name]}")
-            command: click.Command = getattr(module, cmd_name)
+            command: click.Command = getattr(module, cmd_name.replace("-", "_"))
             return command
-        plugin = _plugins().get(cmd_name)
+        plugin = _plugins(ctx).get(cmd_name)
         return None if plugin is None else _loaded(plugin)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        added = {name: _plugins()[name] for name in self.list_commands(ctx)[len(_COMMANDS) :]}
-        packages = {name: point.module.partition(".")[0] for name, point in added.items()}
-        sections = {"Commands": list(_COMMANDS)} | {
-            heading: [name for name in added if packages[name] == package]
-            for package, heading in _HEADINGS.items()
-        }
-        others = [name for name in added if packages[name] not in _HEADINGS]
-        longest = max(map(len, [*_COMMANDS, *added]))
-        for heading, names in (sections | {"Of other packages": others}).items():
-            if not names:
-                continue
+        sections = {heading: list(commands) for heading, commands in GROUPS.items()}
+        for name in self.list_commands(ctx)[len(_COMMANDS) :]:
+            package = _plugins(ctx)[name].module.partition(".")[0]
+            sections.setdefault(HEADINGS.get(package, "Of other packages"), []).append(name)
+        longest = max(len(name) for names in sections.values() for name in names)
+        for heading, names in sections.items():
             with formatter.section(heading):
                 limit = formatter.width - 6 - longest
                 commands = ((name, self.get_command(ctx, name)) for name in names)
@@ -137,8 +158,13 @@ def _write_anything() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _plugins() -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group="eva.commands")}
+def _plugins(ctx: click.Context) -> dict[str, EntryPoint]:
+    """Commands of other packages, looked up once in a call: that takes as long as some imports."""
+    plugins: dict[str, EntryPoint] | None = ctx.meta.get(_PLUGINS)
+    if plugins is None:
+        plugins = {point.name: point for point in entry_points(group=_PLUGINS)}
+        ctx.meta[_PLUGINS] = plugins
+    return plugins
 
 
 def _loaded(plugin: EntryPoint) -> click.Command:

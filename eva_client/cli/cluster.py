@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -105,15 +104,16 @@ def drain(session: Session, names: tuple[str, ...], move: bool, yes: bool, as_js
 @click.command()
 @click.option(
     "--by",
-    type=click.Choice(["tenant", "owner", "partition", "type"]),
-    help="Instead of jobs and instances: what each tenant's or owner's jobs, or the instances of "
-    "each partition or type, cost together.",
+    metavar="PROPERTY",
+    help="Instead of jobs and instances: costs by owner, tenant, workload, label:KEY, partition, "
+    "type (of instances), day (UTC), part (instances, volumes, addresses) or job.",
 )
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV for spreadsheets; needs --by.")
 @limit_option
 @json_option
 @address_option
 @pass_session
-def cost(session: Session, by: str | None, limit: int | None, as_json: bool) -> None:
+def cost(session: Session, by: str | None, limit: int | None, as_json: bool, as_csv: bool) -> None:
     """Show the costs of jobs and instances, and what they would be without packing.
 
     The sums are over everything. The tables end after 50 jobs and 50 instances, the newest ones;
@@ -121,15 +121,25 @@ def cost(session: Session, by: str | None, limit: int | None, as_json: bool) -> 
     stand in pools a table says how the bill divides by pool, and what their spot instances would
     have cost on demand.
 
-    --by tenant shows all tenants, --by owner who submitted the jobs. Their costs and the idle part
-    add up to the whole. --by partition shows all partitions, --by type all types of instances; what
-    is idle is part of their costs, which add up to the whole.
-    """
+    With --by, the lines add up to the bill. By owner, tenant, workload, label or job, time of
+    instances that no task used, boots among it, is a line of its own, "idle"; by partition, type,
+    day or part it is in each line. A line in parentheses has the rest: jobs without such a label,
+    names beyond the first 1,000, days before the last 400, lines beyond --limit.
+
+    \b
+        eva cost --by day -n 30
+        eva cost --by label:team --csv > teams.csv
+    """  # noqa: D301
     from eva_client.cli.views import bills, shapes
 
+    if as_csv and (by is None or as_json):
+        raise click.UsageError("--csv needs --by, and excludes --json")
     if by is not None:
-        by_name = {"tenant": cost_by_tenant, "partition": cost_by_partition}
-        by_name.get(by, partial(_cost_by, by))(session, limit, as_json)
+        by_name = {} if as_csv else {"tenant": cost_by_tenant, "partition": cost_by_partition}
+        if by in by_name:
+            by_name[by](session, limit, as_json)
+        else:
+            _cost_by(by, session, limit, as_json=as_json, as_csv=as_csv)
         return
 
     with session.client() as client:
@@ -148,16 +158,21 @@ def cost(session: Session, by: str | None, limit: int | None, as_json: bool) -> 
         click.echo("the tables have the newest jobs and instances; --limit shows more of them")
 
 
-def _cost_by(by: str, session: Session, limit: int | None, as_json: bool) -> None:
+def _cost_by(by: str, session: Session, limit: int | None, *, as_json: bool, as_csv: bool) -> None:
+    from rich.text import Text
+
     from eva_client.cli.views import bills, shapes
 
     with session.client() as client:
         answer = client.cost_by(by)
+    shares = bills.first_shares(answer.shares, limit)
     if as_json:
-        entries = list(map(shapes.cost_share(by), islice(answer.shares, limit)))
-        print_json({**shapes.bill_sums(answer), f"{by}s": entries})
-        return
-    console().print(bills.shares(answer, limit))
+        entries = [shapes.cost_share(by, share) for share in shares]
+        print_json({**shapes.bill_sums(answer), f"{by.partition(':')[0]}s": entries})
+    elif as_csv:
+        click.echo(bills.csv_of_shares(answer, shares), nl=False)
+    else:
+        console().print(bills.table_of_shares(answer, shares), Text(), bills.totals(answer))
 
 
 @click.command()

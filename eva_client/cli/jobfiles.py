@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from eva_wire.values.errors import InvalidJob
 
 if TYPE_CHECKING:
-    from eva_wire.jobfile import Predecessors
+    from eva_wire.jobfile import Predecessors, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +42,44 @@ class LocalJobFile:
     text: str
     directory: Path
 
-    def check(self, envs: Mapping[str, str] | None = None, name: str | None = None) -> None:
-        """Refuse a file that no master would accept; raises `InvalidJob`."""
+    def check(
+        self,
+        envs: Mapping[str, str] | None = None,
+        name: str | None = None,
+        table: Table | None = None,
+        caller: Mapping[str, str] | None = None,
+    ) -> None:
+        """Refuse a file that no master would accept; raises `InvalidJob`.
+
+        Args:
+            envs: Variables that override the file's.
+            name: Used instead of the file's name.
+            table: Table whose rows are the tasks.
+            caller: See `variables_of_caller`.
+        """
         from eva_wire.jobfile import check_job
 
-        check_job(self.text, file_name=self.name, envs=envs, name=name)
+        check_job(self.text, file_name=self.name, envs=envs, name=name, table=table, caller=caller)
+
+    def variables_of_caller(self, envs: Mapping[str, str]) -> dict[str, str]:
+        """The variables without a value, with that of this process's environment.
+
+        Args:
+            envs: Variables that override the file's; they are left out.
+
+        Raises:
+            InvalidJob: The environment lacks one.
+        """
+        from eva_wire.jobfile import caller_variables_of
+
+        names = [name for name in caller_variables_of(self.text) if name not in envs]
+        for name in names:
+            if name not in os.environ:
+                raise InvalidJob(
+                    f"{self.name}: envs.{name} takes your variable {name}, which is not set",
+                    hint=f'export it, or add --env {name}=VALUE; "" in the file is an empty one',
+                )
+        return {name: os.environ[name] for name in names}
 
     def predecessors(self) -> Predecessors:
         """The jobs that it is to run after; raises `InvalidJob` as `check` does."""

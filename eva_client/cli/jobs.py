@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from eva_client.cli import task_names
+from eva_client.cli.array_tables import array_options, read_local_table
 from eva_client.cli.jobfiles import read_job_file
 from eva_client.cli.session import (
     Session,
@@ -26,7 +27,7 @@ from eva_client.cli.session import (
 from eva_client.cli.task_names import TaskRange
 from eva_client.cli.views.errors import note, report
 from eva_client.cli.waiting import ENDED
-from eva_wire.values.errors import AmbiguousName, EvaError, NotAuthorised, NotFound
+from eva_wire.values.errors import AmbiguousName, EvaError, InvalidRequest, NotAuthorised, NotFound
 
 if TYPE_CHECKING:
     from eva_client.rpc.master import Client
@@ -197,7 +198,7 @@ def cancel(session: Session, jobs: tuple[str, ...], now: bool, yes: bool) -> Non
     refusals: list[EvaError] = []
     with session.client() as client:
         # Names are resolved first, so that exactly the confirmed jobs are cancelled.
-        named = _each(partial(client.job, to_change=True), jobs, refusals)
+        named = each(partial(client.job, to_change=True), jobs, refusals)
         chosen = list(
             {message.id: message for message in named if message.state not in ENDED}.values()
         )
@@ -214,14 +215,14 @@ def cancel(session: Session, jobs: tuple[str, ...], now: bool, yes: bool) -> Non
         def end(one: Job) -> None:
             click.echo(f"cancelled {client.cancel(one.id, now=now).job_id}")
 
-        _each(end, chosen, refusals)
+        each(end, chosen, refusals)
     for refusal in refusals:
         report(refusal)
     if refusals:
         raise click.exceptions.Exit(1)
 
 
-def _each(
+def each(
     call: Callable[[_Asked], _Answer], asked: Iterable[_Asked], refusals: list[EvaError]
 ) -> list[_Answer]:
     """The answers to those calls that are not refused; the refusals are added to the list."""
@@ -229,27 +230,33 @@ def _each(
     for target in asked:
         try:
             answers.append(call(target))
-        except (NotFound, AmbiguousName, NotAuthorised) as error:
+        except (NotFound, AmbiguousName, NotAuthorised, InvalidRequest) as error:
             refusals.append(error)
     return answers
 
 
 @click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@array_options
 @json_option
 @address_option
 @pass_session
-def plan(session: Session, file: str, as_json: bool) -> None:
+def plan(session: Session, file: str, array: str | None, names: str, as_json: bool) -> None:
     """Preview where the job in FILE would run and what it would cost; nothing changes."""
     from rich.console import Group
 
     from eva_client.cli.views import explanation, shapes, tables
     from eva_client.cli.views.words import plain
 
+    table = read_local_table(array, names)
     job_file = read_job_file(Path(file))
-    job_file.check()
+    job_file.check(table=None if table is None else table.table)
     with session.client() as client:
-        answer = client.plan(job_file.text, file_name=job_file.name)
+        answer = client.plan(
+            job_file.text,
+            file_name=job_file.name,
+            table=None if table is None else table.preview,
+        )
     if as_json:
         print_json(
             {

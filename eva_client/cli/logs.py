@@ -19,25 +19,19 @@ from eva_client.cli.log_streams import (
     copy_logs,
     prefixed,
 )
-from eva_client.cli.session import Session, address_option, json_option, pass_session
+from eva_client.cli.session import (
+    Session,
+    address_option,
+    duration_ms,
+    json_option,
+    pass_session,
+)
 from eva_client.cli.views import job_tasks
 from eva_client.cli.views.errors import note
 
 if TYPE_CHECKING:
     from eva_client.rpc.master import Client
     from eva_wire.rpc.messages import Job, LogsRequest, Task
-
-
-def _ago(_: click.Context, __: click.Parameter, value: str | None) -> int:
-    """Parse a duration to milliseconds; 0 if there is none."""
-    from eva_wire.text.quantities import parse_duration
-
-    if value is None:
-        return 0
-    try:
-        return max(1, parse_duration(value))
-    except ValueError as failure:
-        raise click.BadParameter(f"{failure}; write 30s, 10m or 2h") from failure
 
 
 @click.command()
@@ -53,7 +47,7 @@ def _ago(_: click.Context, __: click.Parameter, value: str | None) -> int:
 @click.option(
     "--since",
     metavar="DURATION",
-    callback=_ago,
+    callback=duration_ms,
     help="Only what was stored in the last 10m, 2h, ...; a little more may come before it.",
 )
 @click.option("--previous", is_flag=True, help="Only the attempt before the newest one.")
@@ -121,7 +115,7 @@ def _request(job: str, task: int, options: dict[str, Any]) -> LogsRequest:
         follow=options["follow"],
         replica=options["replica"],
         tail=options["tail"],
-        last_ms=options["since"],
+        last_ms=options["since"] or 0,
         previous=options["previous"],
     )
 

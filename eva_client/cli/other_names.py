@@ -5,17 +5,22 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 
-_HERE: Mapping[str, tuple[str, ...]] = {
+OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
     "`eva ls` lists jobs": ("ps", "list", "queue", "jobs", "squeue", "qstat", "bjobs", "history"),
     "`eva submit FILE` submits a job": (
-        *("launch", "run", "create", "apply", "add", "sbatch", "srun", "qsub", "bsub", "start-job"),
+        *("launch", "create", "apply", "add", "sbatch", "qsub", "bsub", "start-job"),
     ),
-    "`eva logs JOB` prints what a task wrote": ("log", "tail", "output", "outputs", "attach"),
+    "`eva run -- COMMAND` runs a command and shows its log": ("srun", "salloc", "qrsh", "execute"),
+    "`eva get JOB --metrics` prints a row for each task": ("metrics", "results", "report", "csv"),
+    "`eva logs JOB` prints what a task wrote": ("log", "tail", "output"),
+    "`eva get JOB` fetches files of a job": (
+        *("cp", "scp", "download", "fetch", "rsync", "sync", "outputs", "pull"),
+    ),
     "`eva status JOB` tells all of a job, and `eva explain JOB` why": (
-        *("describe", "info", "show", "get", "inspect", "stat", "job", "events", "diagnose"),
+        *("describe", "info", "show", "inspect", "stat", "job", "diagnose"),
     ),
     "`eva cancel JOB` ends a job": (
-        *("rm", "kill", "delete", "del", "scancel", "qdel", "bkill", "abort", "remove", "end"),
+        *("kill", "delete", "del", "scancel", "qdel", "bkill", "abort", "remove", "end"),
     ),
     "`eva cancel JOB` ends a job, and `eva suspend JOB` has it wait": ("stop", "halt"),
     "`eva suspend JOB` has a job wait": ("pause", "hold"),
@@ -34,15 +39,13 @@ _HERE: Mapping[str, tuple[str, ...]] = {
         "usage",
         "spend",
     ),
-    "`eva top` shows instances, tasks and costs as they change": (
-        *("watch", "dashboard", "monitor", "ui", "stats", "metrics"),
-    ),
+    "`eva top` shows instances, tasks and costs as they change": (*("watch", "monitor", "stats"),),
+    "`eva ui` shows the cluster in a browser": ("dashboard", "web", "pages", "browser", "gui"),
     "`eva catalog ls` lists what may be bought": (
         *("offers", "offer", "gpus", "show-gpus", "prices", "types", "show"),
     ),
-    "tasks have no shell from here; `eva logs -f JOB` follows what one writes": (
-        *("exec", "ssh", "shell", "attach-shell", "port-forward", "cp", "scp"),
-    ),
+    "`eva exec JOB` runs a shell in a task": ("ssh", "shell", "attach", "attach-shell"),
+    "`eva port-forward JOB PORT` reaches a port of a task": ("tunnel", "proxy", "forward"),
     "`eva token create` makes a token, and `eva whoami` shows yours": (
         *("login", "auth", "logout", "user", "users"),
     ),
@@ -52,6 +55,7 @@ _HERE: Mapping[str, tuple[str, ...]] = {
     "`eva policies` lists schedulers": ("policy", "schedulers"),
     "`eva plan FILE` previews a job": ("dryrun", "dry-run", "preview", "estimate", "optimize"),
 }
+"""Advice, each with the names of other tools that it answers."""
 _ALIKE = 0.6
 
 
@@ -62,7 +66,7 @@ def advice(word: str, commands: Sequence[str]) -> str:
         word: Word that the user typed.
         commands: Existing commands.
     """
-    for hint, words in _HERE.items():
+    for hint, words in OTHER_NAMES.items():
         if word.lower() in words:
             return hint
     close = difflib.get_close_matches(word, commands, n=3, cutoff=_ALIKE)

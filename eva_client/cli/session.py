@@ -16,7 +16,7 @@ import click
 
 from eva_client.cli.views.errors import note
 from eva_wire.text.escapes import escaped_json
-from eva_wire.values.errors import Unreachable
+from eva_wire.values.errors import EvaError, NotAuthenticated
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
+_AGAIN = "call the command again, which proves who you are anew"
 _PIPE_COLUMNS = 1_000_000
 """Width of a file or pipe, in which no line is wrapped."""
 _ENTRIES_AT_ONCE = 100
@@ -56,9 +57,21 @@ class Session:
         from eva_client.rpc.master import Client
 
         config = self.config()
-        authorities, token = config.authorities(), config.secret()
-        with Client(config.address, authorities=authorities, token=token) as client:
-            yield client
+        authorities = config.authorities()
+        if config.identity is None:
+            with Client(config.address, authorities=authorities, token=config.secret()) as client:
+                yield client
+            return
+        from eva_client.identities.proving import KeptToken
+
+        kept = KeptToken(config)
+        try:
+            with Client(config.address, authorities=authorities, token=kept.secret()) as client:
+                yield client
+        except NotAuthenticated as error:
+            kept.forget()
+            error.hint = error.hint if kept.proved else _AGAIN
+            raise
 
 
 pass_session = click.make_pass_decorator(Session, ensure=True)
@@ -159,6 +172,18 @@ def limit_option(command: Decorated) -> Decorated:
     )(command)
 
 
+def duration_ms(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
+    """Parse the duration of an option to milliseconds; raises `click.BadParameter`."""
+    from eva_wire.text.quantities import parse_duration
+
+    if value is None:
+        return None
+    try:
+        return max(1, parse_duration(value))
+    except ValueError as failure:
+        raise click.BadParameter(f"{failure}; write 30s, 10m or 2h") from failure
+
+
 def console(*, stderr: bool = False) -> Console:
     """The console for tables, which are as wide as needed in a pipe."""
     from rich.console import Console
@@ -204,7 +229,7 @@ class Patience:
         """Start with short pauses again, since the master answered."""
         self._waited_s = 0.0
 
-    def pause(self, error: Unreachable) -> None:
+    def pause(self, error: EvaError) -> None:
         """Wait a little; raises `error` when the limit is reached."""
         if self._waited_s >= self.LIMIT_S:
             raise error

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import click
 
+from eva_client.cli.array_tables import array_options, read_local_table
 from eva_client.cli.jobfiles import LocalJobFile, read_job_file
 from eva_client.cli.session import Session, address_option, json_option, pass_session, print_json
 from eva_client.cli.uploading import Uploads
@@ -18,6 +20,11 @@ if TYPE_CHECKING:
     from eva_client.rpc.master import Client
     from eva_wire.jobfile import Predecessors
     from eva_wire.rpc.messages import SubmitResponse
+
+_SECRET = re.compile(
+    r"(?i)(secret|passw|credential|api_?key|token$|(^|_)(token|auth|pat|pwd)(_|$)|(^|_)key(_|$))"
+)
+"""Names of variables that are likely to hold a secret."""
 
 
 def _variables(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -46,6 +53,7 @@ def _variables(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -
     callback=_variables,
     help="Set a variable of the tasks; may be repeated.",
 )
+@array_options
 @click.option(
     "--allow-outside",
     is_flag=True,
@@ -65,17 +73,25 @@ def submit(
     wait: bool,
     name: str | None,
     envs: dict[str, str],
+    array: str | None,
+    names: str,
     allow_outside: bool,
     yes: bool,
     as_json: bool,
 ) -> None:
     """Submit the job in each FILE (- for stdin) and print its id."""
-    if name and len(files) > 1:
-        raise click.UsageError("--name names one job: submit the files one by one")
+    for option, value in (("--name names one job", name), ("--array is for one job", array)):
+        if value and len(files) > 1:
+            raise click.UsageError(f"{option}: submit the files one by one")
+    if array == "-" and files == ("-",):
+        raise click.UsageError("the job file and the table cannot both be read from stdin")
+    table = read_local_table(array, names)
     job_files = [read_job_file(Path(file)) for file in files]
-    for job_file in job_files:
+    callers = [job_file.variables_of_caller(envs) for job_file in job_files]
+    for job_file, caller in zip(job_files, callers, strict=True):
         # All files are checked before any is submitted, so that a mistake in one submits none.
-        job_file.check(envs, name)
+        job_file.check(envs, name, None if table is None else table.table, caller)
+        warn_of_secrets(job_file.name, caller)
     together = _Together.of(job_files)
     uploads = [
         Uploads(
@@ -87,31 +103,26 @@ def submit(
         for job_file in job_files
     ]
     with session.client() as client:
-        together.check(client, envs)
-        printed = _Printed(quiet=as_json)
-        with printed:
+        together.check(client, envs, callers)
+        with _Printed(quiet=as_json) as printed:
             for number in together.order:
-                own = uploads[number]
-                digests = _Uploaded(own.send_workdir(client), own.send_context(client))
+                own, file = uploads[number], job_files[number]
                 before = together.submitted_before(number, printed.ids)
-                answer = _submit(
-                    client, job_files[number], digests, name=name, envs=envs, after_ids=before
+                answer = client.submit(
+                    file.text,
+                    file_name=file.name,
+                    workdir=own.send_workdir(client),
+                    build=own.send_context(client),
+                    envs=envs,
+                    name=name or "",
+                    after_ids=before,
+                    table=None if table is None else table.upload(client),
+                    caller_envs=callers[number],
                 )
                 printed.add(number, answer)
         ids = [printed.ids[number] for number in range(len(job_files))]
         if as_json:
-            print_json(
-                {
-                    "jobs": [
-                        {
-                            "id": printed.ids[number],
-                            "file": job_file.name,
-                            "notes": list(printed.notes[number]),
-                        }
-                        for number, job_file in enumerate(job_files)
-                    ]
-                }
-            )
+            print_json({"jobs": printed.shapes(job_files)})
         if wait:
             ctx.exit(wait_for_all(client, ids))
 
@@ -139,7 +150,9 @@ class _Together(NamedTuple):
         named = [file.predecessors() for file in files]
         return cls(files, named, in_order(named))
 
-    def check(self, client: Client, envs: dict[str, str]) -> None:
+    def check(
+        self, client: Client, envs: dict[str, str], callers: Sequence[Mapping[str, str]]
+    ) -> None:
         """Have the master check them all if one needs another, so that a mistake submits none."""
         if not any(file.problems for file in self.named):
             return
@@ -147,7 +160,13 @@ class _Together(NamedTuple):
         for place, number in enumerate(self.order):
             file, own = self.files[number], self.named[number].problems
             coming = [name for name in names[:place] if name in own]
-            client.check(file.text, file_name=file.name, envs=envs, coming=coming)
+            client.check(
+                file.text,
+                file_name=file.name,
+                envs=envs,
+                coming=coming,
+                caller_envs=callers[number],
+            )
 
     def submitted_before(self, number: int, ids: Mapping[int, str]) -> dict[str, str]:
         """The ids of those that a file names, by their names.
@@ -186,8 +205,15 @@ class _Printed:
             self._print(self._next)
             self._next += 1
 
-    def __enter__(self) -> None:
-        return None
+    def shapes(self, files: Sequence[LocalJobFile]) -> list[dict[str, object]]:
+        """The jobs as JSON, in the order of their files."""
+        return [
+            {"id": self.ids[number], "file": file.name, "notes": list(self.notes[number])}
+            for number, file in enumerate(files)
+        ]
+
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, *_: object) -> None:
         """Print those that were submitted when another one was refused."""
@@ -201,40 +227,22 @@ class _Printed:
                 click.echo(f"{self.ids[number]}: {plain(doubt)}", err=True)
 
 
-class _Uploaded(NamedTuple):
-    """Digests of the directories that go with a job, empty for none."""
-
-    workdir: str
-    build: str
-
-
-def _submit(
-    client: Client,
-    job_file: LocalJobFile,
-    digests: _Uploaded,
-    *,
-    name: str | None,
-    envs: dict[str, str],
-    after_ids: dict[str, str],
-) -> SubmitResponse:
-    return client.submit(
-        job_file.text,
-        file_name=job_file.name,
-        workdir=digests.workdir,
-        build=digests.build,
-        envs=envs,
-        name=name or "",
-        after_ids=after_ids,
-    )
+def warn_of_secrets(file_name: str, names: Iterable[str]) -> None:
+    """Tell of variables of the caller that look like secrets and become part of a job."""
+    for name in names:
+        if _SECRET.search(name):
+            note(
+                f"{file_name}: the value of {name} is stored with the job; `eva secret set {name}`"
+                f" and `secrets: [{name}]` in place of `envs` keep it out of records"
+            )
 
 
 def wait_for_all(client: Client, ids: list[str]) -> int:
     """Wait for jobs until they have ended, or the user ends the waiting; returns an exit code."""
-    from eva_client.cli.waiting import wait_for
+    from eva_client.cli.waiting import still_running, wait_for
 
     try:
-        return wait_for(client, ids)
+        return wait_for(client, ids).exit_code
     except KeyboardInterrupt:
-        what = " ".join(ids)
-        note(f"\n{what}: still running; `eva logs -f` shows its output, `eva cancel` ends it")
+        still_running(ids)
         return 130

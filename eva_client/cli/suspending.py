@@ -10,7 +10,7 @@ import click
 from eva_client.cli.session import Session, address_option, json_option, pass_session, print_json
 from eva_client.cli.views.errors import note, report
 from eva_client.cli.waiting import ENDED
-from eva_wire.values.errors import AmbiguousName, EvaError, NotAuthorised, NotFound
+from eva_wire.values.errors import EvaError, InvalidRequest, NotAuthorised, NotFound
 
 if TYPE_CHECKING:
     from eva_client.rpc.master import Client
@@ -42,31 +42,56 @@ def suspend(session: Session, jobs: tuple[str, ...], as_json: bool) -> None:
     _all(session, jobs, verdict, lambda client, job: client.suspend(job).job_id, as_json=as_json)
 
 
+def _amount(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
+    from eva_wire.text.quantities import parse_dollars
+
+    try:
+        return None if value is None else parse_dollars(value)
+    except ValueError as failure:
+        raise click.BadParameter("write an amount such as $10") from failure
+
+
 @click.command()
 @click.argument("jobs", metavar="JOB...", nargs=-1, required=True)
+@click.option(
+    "--max-cost",
+    metavar="AMOUNT",
+    callback=_amount,
+    help="What each of them may cost in all from now on, such as $10.",
+)
 @json_option
 @address_option
 @pass_session
-def resume(session: Session, jobs: tuple[str, ...], as_json: bool) -> None:
+def resume(session: Session, jobs: tuple[str, ...], max_cost: int | None, as_json: bool) -> None:
     """Have suspended jobs go on from their checkpoints, as soon as there is room.
 
-    Jobs that cannot be resumed do not hold up the others; the exit code is 1 then.
+    A job that has come to its `max_cost` goes on with a higher one of --max-cost alone. Jobs that
+    cannot be resumed do not hold up the others; the exit code is 1 then.
     """
 
     def verdict(job: Job) -> _Verdict:
         if job.state in (*ENDED, "ending"):
             return _over(job), False
-        if _by_user(job):
+        if _by_user(job) or _at_cap(job):
             return "resumed; it goes on once there is room", True
+        if max_cost is not None:
+            return "has another max_cost", True
         if job.HasField("suspension"):
             return f"{job.suspension.reason}; it goes on by itself", False
         return "is not suspended", False
 
-    _all(session, jobs, verdict, lambda client, job: client.resume(job).job_id, as_json=as_json)
+    def resumed(client: Client, job: str) -> str:
+        return client.resume(job, max_cost=max_cost).job_id
+
+    _all(session, jobs, verdict, resumed, as_json=as_json)
 
 
 def _by_user(job: Job) -> bool:
     return job.HasField("suspension") and job.suspension.by == "user"
+
+
+def _at_cap(job: Job) -> bool:
+    return job.HasField("suspension") and job.suspension.by == "cost"
 
 
 def _over(job: Job) -> str:
@@ -93,7 +118,7 @@ def _all(
                     if due:
                         act(client, job.id)
                     rows[job.id] = words, due
-            except (NotFound, AmbiguousName, NotAuthorised) as error:
+            except (NotFound, InvalidRequest, NotAuthorised) as error:
                 refusals.append((name, error))
     if as_json:
         print_json(

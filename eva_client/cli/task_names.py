@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import click
+
+from eva_wire.values.errors import NotFound
 
 if TYPE_CHECKING:
     from eva_client.rpc.master import Client
@@ -17,6 +21,7 @@ _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 
 
 _MOST_NAMED = 20
+_MOST_LOOKED_AT = 100
 
 
 def find(client: Client, name: str) -> tuple[str, int | None]:
@@ -27,7 +32,7 @@ def find(client: Client, name: str) -> tuple[str, int | None]:
         name: ``JOB``, ``JOB/INDEX`` or ``JOB/NAME``.
 
     Raises:
-        click.BadParameter: There is no such task, or several have the name.
+        click.BadParameter: There is no such task.
         NotFound: There is no such job.
     """
     job, slash, task = name.partition("/")
@@ -40,24 +45,22 @@ def find(client: Client, name: str) -> tuple[str, int | None]:
         )
     if _INDEX.fullmatch(task):
         return job, int(task)
-    message, listed = client.tasks(job, 0)
-    return message.id, _index_of(
-        message.id, task, [task_message for task_message in listed if not task_message.replica]
-    )
+    try:
+        return client.task_named(job, task)
+    except NotFound:
+        message, listed = client.tasks(job, 0)
+    raise click.BadParameter(_no_such(message.id, task, islice(listed, _MOST_LOOKED_AT)))
 
 
-def _index_of(job: str, name: str, tasks: list[Task]) -> int:
-    """The index of the task of a name, of all tasks of a job."""
-    indices = [task.index for task in tasks if task.name == name]
-    if len(indices) == 1:
-        return indices[0]
-    if indices:
-        some = ", ".join(f"{job}/{index}" for index in indices[:_MOST_NAMED])
-        raise click.BadParameter(f"{len(indices)} tasks of {job} are named {name!r}: write {some}")
+def _no_such(job: str, name: str, tasks: Iterable[Task]) -> str:
+    """Complaint about a name that no task of a job has."""
     names = list(dict.fromkeys(task.name for task in tasks if task.name))
     some = ", ".join(names[:_MOST_NAMED])
-    choices = f"its tasks are named {some}" if names else f"its tasks have no names; write {job}/0"
-    raise click.BadParameter(f"{job} has no task named {name!r}; {choices}")
+    more = ", ..." if len(names) > _MOST_NAMED else ""
+    choices = f"its tasks are named {some}{more}"
+    if not names:
+        choices = f"its tasks have no names; write {job}/0"
+    return f"{job} has no task named {name!r}; {choices}"
 
 
 class TaskRange(click.ParamType[tuple[int, int]]):

@@ -84,7 +84,8 @@ def create(
     session: Session, /, *, out: Path | None, overwrite: bool, as_json: bool, **asked: Any
 ) -> None:
     """Create a token and print its secret, which cannot be shown again."""
-    from eva_client.cli.views import shapes, tables
+    from eva_client.cli import token_table
+    from eva_client.cli.views import shapes
 
     if overwrite and out is None:
         raise click.UsageError("--overwrite is of use only with --out")
@@ -101,7 +102,7 @@ def create(
         where = {"secret": made.secret} if out is None else {"file": str(out)}
         print_json({**shapes.token(made.token), **where})
         return
-    about = tables.token(made.token, now_of(made.token))
+    about = token_table.token(made.token, now_of(made.token))
     if out is not None:
         click.echo(f"wrote {about} to {out}")
         return
@@ -138,14 +139,15 @@ def _written(
 @pass_session
 def ls(session: Session, as_json: bool) -> None:
     """List all tokens, oldest first."""
-    from eva_client.cli.views import shapes, tables
+    from eva_client.cli import token_table
+    from eva_client.cli.views import shapes
 
     with session.client() as client:
         issued = client.tokens()
     if as_json:
         print_json({"tokens": [shapes.token(token) for token in issued]})
     else:
-        console().print(tables.tokens(issued, now_of(*issued)))
+        console().print(token_table.tokens(issued, now_of(*issued)))
 
 
 @token.command()
@@ -155,13 +157,13 @@ def ls(session: Session, as_json: bool) -> None:
 @pass_session
 def revoke(session: Session, ids: tuple[str, ...], yes: bool) -> None:
     """Revoke tokens at once and for ever. Jobs submitted with them continue."""
-    from eva_client.cli.views import tables
+    from eva_client.cli import token_table
 
     with session.client() as client:
         if not yes:
             issued = {token.id: token for token in client.tokens()}
             now = now_of(*issued.values())
-            lines = "; ".join(tables.token(_find(issued, id_), now) for id_ in ids)
+            lines = "; ".join(token_table.token(_find(issued, id_), now) for id_ in ids)
             click.confirm(f"revoke {lines}?", abort=True, err=True)
         for token_id in ids:
             client.revoke_token(token_id)
@@ -174,14 +176,15 @@ def revoke(session: Session, ids: tuple[str, ...], yes: bool) -> None:
 @pass_session
 def whoami(session: Session, as_json: bool) -> None:
     """Show your user and role as the master sees them."""
-    from eva_client.cli.views import shapes, tables
+    from eva_client.cli import token_table
+    from eva_client.cli.views import shapes
 
     with session.client() as client:
         mine = client.who_am_i()
     if as_json:
         print_json(shapes.token(mine))
     else:
-        click.echo(f"{mine.owner}, with role {mine.role}: {tables.token(mine, now_of(mine))}")
+        click.echo(f"{mine.owner}, with role {mine.role}: {token_table.token(mine, now_of(mine))}")
 
 
 def _find(known: dict[str, Token], key: str) -> Token:

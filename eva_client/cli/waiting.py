@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from eva_client.cli.session import Patience, console
@@ -19,16 +22,50 @@ if TYPE_CHECKING:
     from eva_wire.rpc.messages import Job
 
 ENDED = job_tasks.ENDED
+TIMED_OUT = 124
+"""Exit code after which jobs run on, as of the program timeout."""
 
 
-def wait_for(client: Client, ids: Sequence[str]) -> int:
+@dataclass(frozen=True, slots=True)
+class Waited:
+    """How waiting for jobs ended.
+
+    Attributes:
+        ids: The jobs, in order.
+        ended: The jobs that have ended, by id.
+    """
+
+    ids: Sequence[str]
+    ended: Mapping[str, Job]
+
+    @property
+    def unfinished(self) -> list[str]:
+        """The jobs that had not ended when the time was over."""
+        return [id_ for id_ in self.ids if id_ not in self.ended]
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the first job that did not succeed; 0 if all did.
+
+        Of jobs that have not ended it is `TIMED_OUT`.
+        """
+        if self.unfinished:
+            return TIMED_OUT
+        return next((code for id_ in self.ids if (code := exit_code_of(self.ended[id_]))), 0)
+
+
+def wait_for(
+    client: Client, ids: Sequence[str], *, timeout_s: float | None = None, table: bool = True
+) -> Waited:
     """Wait until all jobs have ended, and show their progress on stderr.
 
     The jobs do not depend on the command, and the command survives restarts of the master.
 
-    Returns:
-        The exit code of the first job, in the order of `ids`, that did not succeed; 0 if all
-        did.
+    Args:
+        client: The connection.
+        ids: The jobs, each once.
+        timeout_s: How long to wait at most.
+        table: Whether a table is drawn on terminals, and not lines alone.
 
     Raises:
         Unreachable: The master was away for too long.
@@ -36,12 +73,13 @@ def wait_for(client: Client, ids: Sequence[str]) -> int:
     screen = console(stderr=True)
     patience = Patience()
     ended: dict[str, Job] = {}
-    with progress_table(screen) as progress:
+    until = math.inf if timeout_s is None else time.monotonic() + timeout_s
+    with progress_table(screen, drawn=table) as progress:
         display = Display(progress, ids)
-        while len(ended) < len(ids):
+        while len(ended) < len(ids) and (left_s := until - time.monotonic()) > 0:
             waiting = [id_ for id_ in ids if id_ not in ended]
             try:
-                for job in client.watch(waiting):
+                for job in client.watch(waiting, timeout_s=None if timeout_s is None else left_s):
                     patience.restore()
                     display.show(job)
                     if job.state in ENDED:
@@ -51,8 +89,15 @@ def wait_for(client: Client, ids: Sequence[str]) -> int:
                 else:
                     patience.pause(Unreachable("the master closed the stream"))
             except Unreachable as error:
-                patience.pause(error)
-    return next((code for id_ in ids if (code := exit_code_of(ended[id_]))), 0)
+                if time.monotonic() < until:
+                    patience.pause(error)
+    return Waited(ids, ended)
+
+
+def still_running(ids: Sequence[str]) -> None:
+    """Tell that jobs run on though nothing waits for them any more."""
+    what = " ".join(ids)
+    note(f"\n{what}: still running; `eva logs -f` shows its output, `eva cancel` ends it")
 
 
 def exit_code_of(job: Job) -> int:
@@ -63,7 +108,7 @@ def exit_code_of(job: Job) -> int:
     return code if 0 < code < 256 else 1
 
 
-def progress_table(screen: Console) -> Progress:
+def progress_table(screen: Console, *, drawn: bool = True) -> Progress:
     """A table with a row per job, that is drawn on a terminal only and vanishes at the end."""
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
@@ -74,7 +119,9 @@ def progress_table(screen: Console) -> Progress:
         BarColumn(),
         TextColumn("{task.fields[tasks]}", markup=False),
     )
-    return Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal)
+    return Progress(
+        *columns, console=screen, transient=True, disable=not (drawn and screen.is_terminal)
+    )
 
 
 class Display:

@@ -59,6 +59,23 @@ def translated(failure: grpc.RpcError, address: str) -> EvaError:
             return EvaError(f"the master failed: {call.details() or code}", hint="see its log")
 
 
+def broke_off(failure: grpc.RpcError, address: str) -> EvaError:
+    """Translate the failure of a call that was under way.
+
+    Args:
+        failure: The error of the stub.
+        address: The master's address, for the message.
+    """
+    call: Any = failure
+    said = any(key == DETAIL_KEY for key, _ in call.trailing_metadata() or ())
+    if not said and call.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
+        return Unreachable(
+            f"the connection to the master at {address} broke, and what ran in the task has ended",
+            hint="the master may be restarting: try again in a moment",
+        )
+    return translated(failure, address)
+
+
 def _unavailable(details: str, address: str) -> EvaError:
     """Find the cause of a failed connection in the messages of OpenSSL and gRPC."""
     for words, when in _BY_THE_CLOCK.items():

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import uuid
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING
 
-import grpc
-
-from eva_client.rpc import faults
+from eva_client.rpc.attaching import frames
+from eva_client.rpc.cluster_calls import ClusterCalls
+from eva_client.rpc.connection import PAGE, command_id, paged
+from eva_client.rpc.files import Files
 from eva_wire._proto import api_pb2 as pb
-from eva_wire._proto.api_pb2_grpc import ClusterStub, JobsStub, NodesStub, TokensStub
-from eva_wire.rpc.channels import open_channel
-from eva_wire.values.errors import DigestMismatch, InvalidJob, InvalidRequest, NotFound, Unreachable
+from eva_wire._proto import attach_pb2
+from eva_wire._proto.api_pb2_grpc import (
+    JobsStub,
+)
+from eva_wire.values.errors import DigestMismatch, InvalidJob, NotFound, Unreachable
 
 if TYPE_CHECKING:
     from eva_client.uploads.workdir import Scanned
 
-Request = TypeVar("Request")
-Response = TypeVar("Response")
-Entry = TypeVar("Entry")
 Progress = Callable[[int, int], None]
 """Called during an upload with the bytes done and the bytes in total."""
 Scan = Callable[[Path], "Scanned"]
@@ -38,11 +37,10 @@ _UPLOAD_ATTEMPTS = 3
 _SLOWEST_UPLOAD = 64 * 1024
 """Rate in bytes per second below which an upload fails."""
 _DIGESTS_PER_QUESTION = 5_000
-_PAGE = 500
 _PAGE_OF_TASKS = 1_000
 
 
-class Client:
+class Client(ClusterCalls):
     """A connection to a master. Use it as a context manager; any thread may use it.
 
     Every method raises `Unreachable` if the master does not answer, and the master's own error (see
@@ -53,28 +51,17 @@ class Client:
         authorities: PEM certificates that the master is verified with.
         token: The user's token.
         timeout_s: How long a call may take; streams have no limit, plans and uploads more.
+
+    Attributes:
+        files: Files that tasks have stored.
     """
 
     def __init__(
         self, address: str, *, authorities: bytes, token: str, timeout_s: float = 30.0
     ) -> None:
-        self._address = address
-        self._timeout_s = timeout_s
-        self._channel = open_channel(address, authorities=authorities, token=token)
+        super().__init__(address, authorities=authorities, token=token, timeout_s=timeout_s)
         self._jobs = JobsStub(self._channel)
-        self._cluster = ClusterStub(self._channel)
-        self._tokens = TokensStub(self._channel)
-        self._nodes = NodesStub(self._channel)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connection; streams that are being read end."""
-        self._channel.close()
+        self.files = Files(self._channel, self._translated)
 
     def submit(
         self,
@@ -86,6 +73,8 @@ class Client:
         envs: Mapping[str, str] | None = None,
         name: str = "",
         after_ids: Mapping[str, str] | None = None,
+        table: pb.Table | None = None,
+        caller_envs: Mapping[str, str] | None = None,
     ) -> pb.SubmitResponse:
         """Submit a job. Repetitions of the call submit it once.
 
@@ -98,9 +87,11 @@ class Client:
             name: Used instead of the file's name when not empty.
             after_ids: Ids of jobs that were just submitted, by the names that the file has for
                 them.
+            table: Table whose rows are the tasks; see `upload_blob`.
+            caller_envs: Values of the file's variables that have none there.
         """
         request = pb.SubmitRequest(
-            command_id=_command_id(),
+            command_id=command_id(),
             job_yaml=job_yaml,
             file_name=file_name,
             workdir=workdir,
@@ -108,6 +99,8 @@ class Client:
             envs=dict(envs or {}),
             name=name,
             after_ids=dict(after_ids or {}),
+            table=table,
+            caller_envs=dict(caller_envs or {}),
         )
         return self._call(self._jobs.Submit, request)
 
@@ -118,6 +111,7 @@ class Client:
         file_name: str,
         envs: Mapping[str, str] | None = None,
         coming: Sequence[str] = (),
+        caller_envs: Mapping[str, str] | None = None,
     ) -> None:
         """Have a job file checked as by `submit`; nothing changes.
 
@@ -126,9 +120,14 @@ class Client:
             file_name: Its name, for messages.
             envs: Variables that override the file's.
             coming: Names of jobs that will have been submitted by then.
+            caller_envs: As for `submit`.
         """
         request = pb.CheckRequest(
-            job_yaml=job_yaml, file_name=file_name, envs=dict(envs or {}), coming=coming
+            job_yaml=job_yaml,
+            file_name=file_name,
+            envs=dict(envs or {}),
+            coming=coming,
+            caller_envs=dict(caller_envs or {}),
         )
         self._call(self._jobs.Check, request)
 
@@ -147,7 +146,13 @@ class Client:
         return self._call(self._jobs.Get, pb.GetJobRequest(job=reference, to_change=to_change))
 
     def tasks(
-        self, reference: str, first: int, last: int | None = None, *, failed: bool = False
+        self,
+        reference: str,
+        first: int,
+        last: int | None = None,
+        *,
+        failed: bool = False,
+        times: bool = False,
     ) -> tuple[pb.Job, Iterator[pb.Task]]:
         """Get a job and some of its tasks, by index, which are fetched page by page.
 
@@ -156,11 +161,12 @@ class Client:
             first: From which index on.
             last: Up to which index, `None` for all that follow.
             failed: Only those that have failed.
+            times: With times and instances of each, and more of their metrics.
 
         Raises:
             NotFound: There is no such job, or it has no task of the first index.
         """
-        job = self._page_of(reference, first, last, failed=failed)
+        job = self._page_of(reference, first, last, failed=failed, times=times)
 
         def found(page: pb.Job) -> Iterator[pb.Task]:
             at = first
@@ -177,17 +183,29 @@ class Client:
                 if over or sum(not task.replica for task in page.tasks) < _PAGE_OF_TASKS:
                     return
                 try:
-                    page = self._page_of(job.id, at, last, failed=failed)
+                    page = self._page_of(job.id, at, last, failed=failed, times=times)
                 except NotFound:
                     return  # The page before ended with the last task of a retry.
 
         return job, found(job)
 
-    def _page_of(self, reference: str, first: int, last: int | None, *, failed: bool) -> pb.Job:
+    def task_named(self, reference: str, name: str) -> tuple[str, int]:
+        """The id of a job and the index of the task of a name.
+
+        Raises:
+            NotFound: There is no such job, or it has no such task.
+        """
+        page = pb.TaskPage(name=name)
+        job = self._call(self._jobs.Get, pb.GetJobRequest(job=reference, tasks=page))
+        return job.id, job.tasks[0].index
+
+    def _page_of(
+        self, reference: str, first: int, last: int | None, *, failed: bool, times: bool
+    ) -> pb.Job:
         most = _PAGE_OF_TASKS
         if last is not None and not failed:
             most = min(most, last - first + 1)
-        page = pb.TaskPage(first=first, size=most, failed=failed)
+        page = pb.TaskPage(first=first, size=most, failed=failed, times=times)
         return self._call(self._jobs.Get, pb.GetJobRequest(job=reference, tasks=page))
 
     def jobs(
@@ -204,7 +222,7 @@ class Client:
             most: How many at most; no more are asked for.
             labels: Labels that the jobs have, all of them.
         """
-        size = _PAGE if most is None or labels else min(_PAGE, most)
+        size = PAGE if most is None or labels else min(PAGE, most)
 
         def page(token: str) -> tuple[Iterable[pb.Job], str]:
             request = pb.ListJobsRequest(
@@ -213,21 +231,31 @@ class Client:
             answer = self._call(self._jobs.List, request)
             return answer.jobs, answer.next_page_token
 
-        return islice(_paged(page), most)
+        return islice(paged(page), most)
 
     def cancel(self, reference: str, *, now: bool = False) -> pb.CancelResponse:
         """Cancel a job by its id or name; `now` without its tasks' grace period."""
-        request = pb.CancelRequest(command_id=_command_id(), job=reference, now=now)
+        request = pb.CancelRequest(command_id=command_id(), job=reference, now=now)
         return self._call(self._jobs.Cancel, request)
 
     def suspend(self, reference: str) -> pb.SuspendResponse:
         """Suspend a job by its id or name."""
-        request = pb.SuspendRequest(command_id=_command_id(), job=reference)
+        request = pb.SuspendRequest(command_id=command_id(), job=reference)
         return self._call(self._jobs.Suspend, request)
 
-    def resume(self, reference: str) -> pb.ResumeResponse:
-        """Have a suspended job go on, by its id or name."""
-        request = pb.ResumeRequest(command_id=_command_id(), job=reference)
+    def resume(self, reference: str, *, max_cost: int | None = None) -> pb.ResumeResponse:
+        """Have a suspended job go on, by its id or name.
+
+        Args:
+            reference: The id or the name.
+            max_cost: New most that the job may cost, in micro-dollars; `None` to leave that.
+
+        Raises:
+            CostCapReached: The job stands at its `max_cost`, and no higher one is given.
+        """
+        request = pb.ResumeRequest(
+            command_id=command_id(), job=reference, max_cost_micro_usd=max_cost
+        )
         return self._call(self._jobs.Resume, request)
 
     def retry(self, reference: str, *, failed: bool = False) -> pb.RetryResponse:
@@ -241,14 +269,21 @@ class Client:
             JobActive: The job has not ended.
             NothingToRetry: No task of it failed.
         """
-        request = pb.RetryRequest(command_id=_command_id(), job=reference, failed=failed)
+        request = pb.RetryRequest(command_id=command_id(), job=reference, failed=failed)
         return self._call(self._jobs.Retry, request)
 
-    def watch(self, references: Sequence[str] = ()) -> Iterator[pb.Job]:
-        """Yield each job (all if none is named) as it is now, and again whenever it changes."""
+    def watch(
+        self, references: Sequence[str] = (), *, timeout_s: float | None = None
+    ) -> Iterator[pb.Job]:
+        """Yield each job (all if none is named) as it is now, and again whenever it changes.
+
+        Args:
+            references: Ids or names.
+            timeout_s: After this time the stream breaks off with `Unreachable`.
+        """
         request = pb.WatchRequest(jobs=references)
         with self._translated():
-            for job in self._jobs.Watch(request):
+            for job in self._jobs.Watch(request, timeout=timeout_s):
                 others = list(job.also)
                 job.ClearField("also")
                 yield job
@@ -273,137 +308,55 @@ class Client:
         with self._translated():
             yield from self._jobs.Logs(request)
 
-    def plan(self, job_yaml: str, *, file_name: str) -> pb.PlanResponse:
-        """Preview what would happen to a job; nothing changes."""
-        request = pb.PlanRequest(job_yaml=job_yaml, file_name=file_name)
-        return self._call(self._jobs.Plan, request, timeout_s=4 * self._timeout_s)
-
-    def drain(self, instance: str, *, move: bool) -> pb.Instance:
-        """Have an instance take no new task and go once it is empty; it may be said again."""
-        request = pb.DrainRequest(command_id=_command_id(), instance=instance, move=move)
-        return self._call(self._cluster.Drain, request).instance
-
-    def describe(self) -> pb.ClusterState:
-        """The cluster and its instances, less those that are gone."""
-        return self._call(self._cluster.Describe, pb.DescribeRequest())
-
-    def instances(self) -> Iterator[pb.Instance]:
-        """All instances that ever were, newest first, fetched page by page."""
-
-        def page(token: str) -> tuple[Iterable[pb.Instance], str]:
-            request = pb.DescribeRequest(all=True, page_size=_PAGE, page_token=token)
-            answer = self._call(self._cluster.Describe, request)
-            return answer.instances, answer.next_page_token
-
-        return _paged(page)
-
-    def cost(self, *, newest: int = 100) -> pb.Bill:
-        """The costs of the cluster so far, with the newest jobs and instances.
+    def events(
+        self,
+        subject: str = "",
+        *,
+        after: int = 0,
+        before: int = 0,
+        last: int = 0,
+        follow: bool = False,
+    ) -> Iterator[pb.FeedEvent]:
+        """Yield what happened, oldest first.
 
         Args:
-            newest: At most so many of each, from 0 to 1,000; see `job_costs` and `instance_costs`
-                for all.
-        """
-        return self._call(
-            self._cluster.Cost,
-            pb.CostRequest(page_size=newest, without_jobs=not newest, without_instances=not newest),
-        )
-
-    def cost_by(self, by: str) -> pb.Bill:
-        """The sums of the bill, and what of it each `type` of instances or `owner` of jobs cost.
+            subject: A job or an instance; empty for the whole cluster.
+            after: Only events with a larger number.
+            before: Only events with a smaller number; 0 for all.
+            last: So many of the newest to begin with; all that are kept if it is 0.
+            follow: Whether to go on with what happens from now on.
 
         Raises:
-            InvalidRequest: The master is of a release that does not tell that.
+            NotFound: There is no such job or instance.
         """
-        request = pb.CostRequest(without_jobs=True, without_instances=True, by=by)
-        answer = self._call(self._cluster.Cost, request)
-        if answer.by != by:
-            raise InvalidRequest(
-                f"this master does not tell costs by {by}", hint="it is an older one: upgrade it"
-            )
-        return answer
+        request = pb.EventsRequest(
+            subject=subject, after=after, before=before, last=last, follow=follow
+        )
+        with self._translated():
+            for page in self._cluster.Events(request):
+                yield from page.events
 
-    def job_costs(self) -> Iterator[pb.JobCost]:
-        """The cost of each job of all time, newest first, fetched page by page."""
+    def attach(self, inputs: Iterator[attach_pb2.Input]) -> Iterator[attach_pb2.Output]:
+        """Exchange frames with a running task; see `eva_client.rpc.attaching`."""
+        return frames(self._jobs, inputs, self._address)
 
-        def page(token: str) -> tuple[Iterable[pb.JobCost], str]:
-            request = pb.CostRequest(page_size=_PAGE, jobs_page_token=token, without_instances=True)
-            answer = self._call(self._cluster.Cost, request)
-            return answer.jobs, answer.next_jobs_page_token
+    def plan(
+        self, job_yaml: str, *, file_name: str, table: pb.Table | None = None
+    ) -> pb.PlanResponse:
+        """Preview what would happen to a job; nothing changes.
 
-        return _paged(page)
-
-    def instance_costs(self) -> Iterator[pb.InstanceCost]:
-        """The cost of each instance that was ever billed, newest first, fetched page by page."""
-
-        def page(token: str) -> tuple[Iterable[pb.InstanceCost], str]:
-            request = pb.CostRequest(page_size=_PAGE, instances_page_token=token, without_jobs=True)
-            answer = self._call(self._cluster.Cost, request)
-            return answer.instances, answer.next_instances_page_token
-
-        return _paged(page)
-
-    def tenants(self) -> pb.TenantsResponse:
-        """The tenants with their jobs and costs, and the sums over all."""
-        return self._call(self._cluster.Tenants, pb.TenantsRequest())
-
-    def partitions(self) -> pb.PartitionsResponse:
-        """Each partition's holdings and costs, and the sums over all."""
-        return self._call(self._cluster.Partitions, pb.PartitionsRequest())
+        Args:
+            job_yaml: The job file as the user wrote it.
+            file_name: Its name, for messages.
+            table: Table whose rows are the tasks, by its size.
+        """
+        request = pb.PlanRequest(job_yaml=job_yaml, file_name=file_name, table=table)
+        return self._call(self._jobs.Plan, request, timeout_s=4 * self._timeout_s)
 
     def move(self, reference: str, partition: str) -> pb.MoveResponse:
         """Have a job, by its id or name, run in another partition."""
-        request = pb.MoveRequest(command_id=_command_id(), job=reference, partition=partition)
+        request = pb.MoveRequest(command_id=command_id(), job=reference, partition=partition)
         return self._call(self._jobs.Move, request)
-
-    def interference(self) -> pb.Learned:
-        """Learned figures of workloads and instance types."""
-        return self._call(self._cluster.Interference, pb.InterferenceRequest())
-
-    def estimates(self, owner: str = "") -> pb.LearnedTimes:
-        """Learned run times, of one owner or, if empty, of all."""
-        return self._call(self._cluster.Estimates, pb.EstimatesRequest(owner=owner))
-
-    def explain(self, subject: str = "") -> pb.Explanation:
-        """Explain a job, an instance or a round; the newest round if none is named."""
-        return self._call(self._cluster.Explain, pb.ExplainRequest(subject=subject))
-
-    def config(self) -> str:
-        """The master's settings in force, as JSON."""
-        return self._call(self._cluster.Config, pb.ConfigRequest()).json
-
-    def create_token(
-        self, owner: str, role: str, *, lifetime_ms: int | None = None
-    ) -> pb.CreateTokenResponse:
-        """Create a user's token; without a lifetime it does not expire."""
-        request = pb.CreateTokenRequest(owner=owner, role=role, lifetime_ms=lifetime_ms or 0)
-        return self._call(self._tokens.Create, request)
-
-    def tokens(self) -> Sequence[pb.Token]:
-        """List all user tokens, oldest first."""
-        return self._call(self._tokens.List, pb.ListTokensRequest()).tokens
-
-    def revoke_token(self, key: str) -> None:
-        """Revoke a token, which is then refused."""
-        self._call(self._tokens.Revoke, pb.RevokeTokenRequest(id=key))
-
-    def create_node_token(self, node: str, lifetime_ms: int) -> pb.NodeTokenResponse:
-        """Make a token that one machine may join with as an owned node."""
-        request = pb.NodeTokenRequest(node=node, lifetime_ms=lifetime_ms)
-        return self._call(self._nodes.Token, request)
-
-    def act_on_node(self, node: str, verb: str) -> None:
-        """Drain, resume, give up or remove an owned node."""
-        request = pb.NodeActRequest(command_id=_command_id(), node=node, verb=verb)
-        self._call(self._nodes.Act, request)
-
-    def owned_nodes(self) -> Sequence[pb.Node]:
-        """The declared owned nodes, be they here or not."""
-        return self._call(self._nodes.List, pb.ListNodesRequest()).nodes
-
-    def who_am_i(self) -> pb.Token:
-        """The token that this client uses."""
-        return self._call(self._tokens.WhoAmI, pb.WhoAmIRequest())
 
     def upload(
         self,
@@ -462,6 +415,13 @@ class Client:
             progress(done, total)
         return tree.digest
 
+    def upload_blob(self, data: bytes) -> str:
+        """Upload a file to the object store, if it is not stored yet; returns its digest."""
+        digest = hashlib.sha256(data).hexdigest()
+        if self._missing([digest]):
+            self._put(digest, data, len(data))
+        return digest
+
     def _missing(self, digests: list[str]) -> list[str]:
         missing: list[str] = []
         for start in range(0, len(digests), _DIGESTS_PER_QUESTION):
@@ -492,37 +452,6 @@ class Client:
             else:
                 break
         return size
-
-    def _call(
-        self,
-        method: grpc.UnaryUnaryMultiCallable[Request, Response],
-        request: Request,
-        *,
-        timeout_s: float | None = None,
-    ) -> Response:
-        with self._translated():
-            return method(request, timeout=timeout_s or self._timeout_s)
-
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        try:
-            yield
-        except grpc.RpcError as failure:
-            raise faults.translated(failure, self._address) from failure
-
-
-def _paged(page: Callable[[str], tuple[Iterable[Entry], str]]) -> Iterator[Entry]:
-    """The entries of all pages; `page` fetches the one that a token names, and the next token."""
-    token = ""
-    while True:
-        entries, token = page(token)
-        yield from entries
-        if not token:
-            return
-
-
-def _command_id() -> str:
-    return str(uuid.uuid4())
 
 
 def _chunks(digest: str, source: bytes | Path, size: int) -> Iterator[pb.BlobChunk]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,17 +39,16 @@ if TYPE_CHECKING:
     help="Number of concurrent runs; by default one per core.",
 )
 @click.option(
+    "--dask",
+    default="",
+    metavar="ADDRESS",
+    help="Run on the dask cluster of this scheduler (HOST:PORT), not on this machine.",
+)
+@click.option(
     "--backend",
     default="loky",
     show_default=True,
-    help="A backend of joblib: loky (local processes), dask or ray (a cluster).",
-)
-@click.option(
-    "--backend-option",
-    "options",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="An option of the backend, such as scheduler_host=HOST:PORT for dask.",
+    help="A backend of joblib: loky (local processes) or ray (a cluster).",
 )
 @click.option(
     "--set",
@@ -66,8 +66,8 @@ def experiment(
     file: Path,
     out: Path | None,
     jobs: int,
+    dask: str,
     backend: str,
-    options: tuple[str, ...],
     settings: tuple[str, ...],
     fresh: bool,
     dry_run: bool,
@@ -81,6 +81,7 @@ def experiment(
     runs. Results are means over seeds with 95 % confidence intervals.
     """
     _needs_extra()
+    from eva_lab.experiments.pace import timed
     from eva_lab.experiments.runs import Results, cells
     from eva_lab.experiments.schema import load_experiment
     from eva_lab.experiments.summary import summarise
@@ -97,8 +98,8 @@ def experiment(
     try:
         failed = 0
         if not report_only:
-            crew = RunExecutor(jobs, backend, dict(_pair(option) for option in options))
-            failed = _sweep(todo, results, crew)
+            crew = RunExecutor(jobs, backend, dask)
+            failed = _sweep(todo, results, crew, timed(wanted, results))
         summary = summarise(plan, wanted, results)
         _write(summary, folder)
     except OSError as error:
@@ -130,15 +131,6 @@ def _needs_extra() -> None:
             raise InvalidConfig(f"{name} is not installed", hint="pip install 'eva-lab[sim]'")
 
 
-def _pair(option: str) -> tuple[str, object]:
-    from eva_wire.text.yamlfile import scalar
-
-    key, separator, value = option.partition("=")
-    if not separator:
-        raise click.BadParameter(f"{option!r} is not KEY=VALUE", param_hint="'--backend-option'")
-    return key, scalar(value)
-
-
 def _announce(wanted: list[Cell], todo: list[Run]) -> None:
     total = len({cell.digest for cell in wanted})
     click.echo(f"{count(total, 'run')}, {total - len(todo)} done, {len(todo)} to do")
@@ -146,26 +138,43 @@ def _announce(wanted: list[Cell], todo: list[Run]) -> None:
         click.echo(f"{run.digest[:12]}  {run.recipe.kind} seed {run.seed}  {run.title}")
 
 
-def _sweep(todo: list[Run], results: Results, crew: RunExecutor) -> int:
+def _sweep(
+    todo: list[Run], results: Results, crew: RunExecutor, earlier: list[tuple[Run, float]]
+) -> int:
     """Carry out runs under a progress bar; returns how many failed."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from eva_lab.experiments.sweep import SweepProgress as Done
     from eva_lab.experiments.sweep import sweep
 
-    columns = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    ends = TextColumn("{task.description}")
+    columns = (
+        TextColumn("simulating"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        ends,
+    )
     screen = console(stderr=True)
     with Progress(*columns, console=screen, disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task("", total=len(todo))
 
         def watch(done: Done) -> None:
-            bar.update(task, completed=done.done)
+            bar.update(task, completed=done.done, description=_ends(done.left_s))
             if done.error:
                 screen.print(f"a run failed: {plain(done.error)}")
 
-        failed = sweep(todo, results, crew, watch)
+        failed = sweep(todo, results, crew, watch, earlier)
     note(f"did {count(len(todo) - len(failed), 'run')}; {len(failed)} failed")
     return len(failed)
+
+
+def _ends(left_s: float | None) -> str:
+    """When a sweep ends, by the clock on the wall."""
+    if left_s is None:
+        return ""
+    end = datetime.now().astimezone() + timedelta(seconds=left_s)
+    return f"ends about {end:%H:%M}" if left_s < 43_200 else f"ends about {end:%a %d %b %H:%M}"
 
 
 def _write(summary: Summary, folder: Path) -> None:

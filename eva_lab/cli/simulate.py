@@ -263,7 +263,6 @@ def _setup(
     trace: Path | None, journal: Path | None, options: Mapping[str, Any]
 ) -> tuple[Setup, Replay | None]:
     """The setup of the simulation except for the policy, and the history that it replays."""
-    from eva_lab.history import read_history
     from eva_lab.partitions import read_tenants
     from eva_lab.runs import setup_of, truth_of
     from eva_master.adapters.catalog import load_catalog
@@ -272,6 +271,8 @@ def _setup(
     catalog = load_catalog(options["catalog"], options["only"] or None, spot=True)
     history = None
     if journal is not None:
+        from eva_lab.history import read_history  # loads a database
+
         listed = options["catalog"] is not None or bool(options["only"])
         history = read_history(journal, catalog if listed else None)
         setup = history.setup

@@ -36,8 +36,8 @@ from eva_lab.simulator.scenario.script import PastScript, Task, TraceScript, wor
 from eva_lab.simulator.scenario.submission import work_ms
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.features.deadlines.refusing import refusal
+from eva_master.control.features.tenants.views import tenant_views
 from eva_master.control.measure.partition_sums import of_partitions
-from eva_master.control.planning import tenants
 from eva_master.control.settings import NEVER_MS, Settings
 from eva_master.model.actions import Reply
 from eva_master.model.catalog import Catalog
@@ -352,7 +352,7 @@ class Simulation:
     @property
     def standings(self) -> Mapping[str, TenantBenefit]:
         """The standing of each tenant with a quota so far, by name."""
-        views = tenants.views(self.cluster.state, self._setup.tenancy, self._setup.offered)
+        views = tenant_views(self.cluster.state, self._setup.tenancy, self._setup.offered)
         return {view.name: view.standing for view in views}
 
     @property
@@ -411,7 +411,7 @@ class Simulation:
         state = self.cluster.state
         spec = state.jobs[state.runs[run].job].spec
         saves_ms = spec.restarts.checkpoint_interval_ms or self._setup.faults.checkpoint_ms
-        forked = spec.forking.forks > 1
+        forked = spec.forked
         return work_of(self._script, self._task_of(run), saves_ms, forked=forked)
 
     def _speed_of(self, run: RunId, family: Family) -> float:

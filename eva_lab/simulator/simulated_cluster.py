@@ -10,7 +10,7 @@ from eva_lab.simulator.cluster.checkpoints import SimulatedCheckpoints
 from eva_lab.simulator.cluster.clock import Timeline, VirtualInbox
 from eva_lab.simulator.cluster.cloud import SimulatedCloud
 from eva_lab.simulator.cluster.cloud import SimulatedInstance as CloudMachine
-from eva_lab.simulator.cluster.delays import Delays, Durations
+from eva_lab.simulator.cluster.delays import Durations, EqualDelays
 from eva_lab.simulator.cluster.journal import MemoryJournal
 from eva_lab.simulator.cluster.report_schedule import Periodic, Reports
 from eva_lab.simulator.cluster.truth import UNDISTURBED, SizeSpeed, Truth, stated_size_speed
@@ -163,7 +163,7 @@ class SimulatedCluster:
         self.inbox = self._make_inbox()
         self.history = History()
         """All attempts, unless another attempt log is given."""
-        delays = delays or Delays()
+        delays = delays or EqualDelays()
         reports = reports or partial(Periodic, every_ms=delays.report_ms)
         self.workers = SimulatedWorkers(
             self.timeline,
@@ -240,7 +240,7 @@ class SimulatedCluster:
     @property
     def idle(self) -> bool:
         """Whether no further event or action is pending."""
-        return self.inbox.idle and self.machine.deadline() is None
+        return self.inbox.idle and self.machine.next_alarm() is None
 
     def submit(self, spec: JobSpec, at: Millis | None = None) -> str:
         """Submit a job now or at a later time; returns the id of the command."""

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from eva_lab.traces.shapes import Draw, Shape, generator
-from eva_lab.traces.tasks import EndedLine, Features, JobLine, Recurring
+from eva_lab.traces.tasks import EndedLine, JobLine, Recurring, TraceFeatures
 
 MOST_WIDE = 150
 """Tasks of a job at most."""
@@ -121,7 +121,7 @@ def recurring(seed: int, flavour: Flavour, past: int, jobs: int, work_rate: floa
 
 def repeated(
     seed: int, usual: Sequence[Shape], runs: int, spread: float
-) -> list[tuple[Features, Shape]]:
+) -> list[tuple[TraceFeatures, Shape]]:
     """Generate runs of jobs that are run again and again, each time for about as long.
 
     Args:
@@ -137,7 +137,7 @@ def repeated(
     drawn_runs = []
     for pick, times in zip(picks, longer, strict=True):
         shape = usual[pick]
-        features = Features(f"group{pick}", f"user{users[pick]}", "")
+        features = TraceFeatures(f"group{pick}", f"user{users[pick]}", "")
         took_ms = max(1, round(shape.duration_ms * times))
         drawn_runs.append((features, Shape(shape.demand, took_ms)))
     return drawn_runs
@@ -151,7 +151,7 @@ def _picks(rng: np.random.Generator, groups: int, runs: int) -> np.ndarray[Any, 
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
-    features: tuple[Features, ...]
+    features: tuple[TraceFeatures, ...]
     usual_s: FloatArray
     core: FloatArray
 
@@ -161,7 +161,7 @@ def _groups(seed: int, flavour: Flavour) -> _Groups:
     users = rng.integers(USERS, size=_GROUPS).tolist()
     applications = rng.integers(APPLICATIONS, size=_GROUPS).tolist()
     features = tuple(
-        Features(f"group{number}", f"user{user}", f"app{application}")
+        TraceFeatures(f"group{number}", f"user{user}", f"app{application}")
         for number, (user, application) in enumerate(zip(users, applications, strict=True))
     )
     usual = flavour.usual_s * np.exp(rng.normal(0, flavour.usual_spread, _GROUPS))

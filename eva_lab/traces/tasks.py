@@ -34,7 +34,7 @@ _HOURS = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Features:
+class TraceFeatures:
     """Features that a job shares with others, as far as the control loop sees them.
 
     Attributes:
@@ -66,7 +66,7 @@ class EndedLine:
         mean_ms: How long its tasks took on average, at least 1.
     """
 
-    features: Features
+    features: TraceFeatures
     mean_ms: int
 
 
@@ -80,7 +80,7 @@ class JobLine:
         durations_ms: How long each of its tasks takes, at least 1.
     """
 
-    features: Features
+    features: TraceFeatures
     at_ms: int
     durations_ms: tuple[int, ...]
 
@@ -154,7 +154,7 @@ def _job(words: Sequence[str]) -> JobLine:
     return JobLine(_features(features), arrival_ms(at), times)
 
 
-def _features(words: Sequence[str]) -> Features:
+def _features(words: Sequence[str]) -> TraceFeatures:
     name, user, application, hour, cpus, memory = words
     for word, what in ((name, "the name of a job"), (application, "an application")):
         if not _WORD.fullmatch(word):
@@ -166,7 +166,7 @@ def _features(words: Sequence[str]) -> Features:
         raise ValueError(f"{hour!r} is not an hour of the day, from 0 to 23")
     number(cpus, "a number of CPUs")
     number(memory, "an amount of memory")
-    return Features(name, user, application)
+    return TraceFeatures(name, user, application)
 
 
 def _positive_ms(word: str) -> int:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from eva_master.adapters.bootstrap import Bootstrap
+    from eva_master.adapters.identities.prover import IdentityProver
     from eva_master.app.config import MasterConfig
     from eva_master.control.settings import Settings
     from eva_master.model.catalog import Catalog
@@ -149,6 +150,15 @@ class CloudProvider(ABC):
     @abstractmethod
     def runs_containers(self, config: MasterConfig) -> bool:
         """Whether jobs may name container images."""
+
+    def identities(self, config: MasterConfig, authority: str) -> IdentityProver | None:  # noqa: ARG002
+        """Lets identities of the cloud in; `None` if there is nothing like that.
+
+        Args:
+            config: The settings.
+            authority: Digest of the cluster's authority.
+        """
+        return None
 
     @abstractmethod
     def open(self, config: MasterConfig, site: CloudSite) -> ManagedCloud:

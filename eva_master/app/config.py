@@ -19,6 +19,7 @@ from eva_master.adapters.resolving.inputs import DEFAULT_ROOTS, InputPlace
 from eva_master.app.nodes.settings import NodeSections
 from eva_master.app.sections.base import Most, OnePolicySection, PolicySection, Section
 from eva_master.app.sections.building import config_of
+from eva_master.app.sections.notify import ReceiverSections
 from eva_master.app.sections.partitions import MOST_PARTITIONS, PartitionName, PartitionSection
 from eva_master.app.sections.tenants import TenantSections
 from eva_master.control.settings import PATIENCE_MS
@@ -29,7 +30,7 @@ from eva_master.model.planning.suspension import Preemption
 from eva_master.ports import PolicyKind
 from eva_wire.settings.common import DEFAULT_ADDRESS, LAST_PORT, Address, BaseConfig
 from eva_wire.settings.refusals import refusal
-from eva_wire.text.quantities import Duration, Share, parse_duration, write_duration
+from eva_wire.text.quantities import Dollars, Duration, Share, parse_duration, write_duration
 from eva_wire.values.ids import MILLION
 
 MASTER_FILE = Path("/etc/eva/master.yaml")
@@ -105,6 +106,11 @@ Patience = Annotated[
 PriceLimit = Annotated[float, Field(ge=1, le=1_000_000, allow_inf_nan=False)]
 InputRoot = Annotated[str, AfterValidator(_check_root)]
 Grace = Annotated[Duration, Field(ge=0, le=_DAY_MS)]
+MaxCost = Annotated[
+    Dollars,
+    Field(gt=0, le=10**15),
+    PlainSerializer(lambda amount: f"${amount / MILLION:.6f}", when_used="json"),
+]
 Period = Annotated[Duration, AfterValidator(_check_period)]
 Ports = Annotated[
     tuple[int, int],
@@ -121,12 +127,17 @@ class LimitsSection(Section):
             refused.
         streams: Watches and followed logs of one user at the same time.
         watches_of_all: Watches of all jobs, or of more than 20, of one user at the same time.
+        attachments: Commands and forwarded connections of one user in tasks at the same time.
+        attachments_per_instance: Attachments of all users in the tasks of one instance.
+        connections_per_forward: Connections of one user to one port of a task at the same time.
         tasks_per_job: Tasks of one job.
         tasks_per_user: Tasks of all unfinished jobs of one user.
         jobs_per_user: Unfinished jobs of one user.
         waits_per_user: Jobs in the `after` of all unfinished jobs of one user, together.
         text_per_user: Characters of commands, variables and inputs of all unfinished jobs of one
             user; equal tasks of a job count once.
+        secrets_per_user: Secrets of one user, and of one tenant.
+        secret_bytes_per_user: Bytes of the values of these, together.
         tasks: Tasks of all unfinished jobs.
         jobs: All unfinished jobs.
         waits: Jobs in the `after` of all unfinished jobs, together.
@@ -136,6 +147,8 @@ class LimitsSection(Section):
         instances: Instances of the cluster at the same time.
         priority: The highest priority that a user may state who is no operator; `None` for any.
         grace_period: The longest that a job file may state.
+        max_cost: Most that one owner's jobs may be charged in a calendar month, UTC; then all of
+            them are suspended until the next one.
         recall_grace: Time that tasks have to stop where tenants take lent room back, and where an
             operator cancels another user's job. Jobs with longer grace periods are lent nothing.
         shutdown_grace: Time that tasks have to stop where the cluster ends, or a worker.
@@ -144,11 +157,16 @@ class LimitsSection(Section):
     calls_per_second: Most = 100
     streams: Most = 1_000
     watches_of_all: Most = 20
-    tasks_per_job: Most = 10_000
+    attachments: Most = 200
+    attachments_per_instance: Most = 400
+    connections_per_forward: Most = 64
+    tasks_per_job: Most = 100_000
     tasks_per_user: Most = 100_000
     jobs_per_user: Most = 10_000
     waits_per_user: Most = 100_000
     text_per_user: Most = 30_000_000
+    secrets_per_user: Most = 100
+    secret_bytes_per_user: Most = 1_048_576
     tasks: Most = 500_000
     jobs: Most = 100_000
     waits: Most = 500_000
@@ -158,6 +176,7 @@ class LimitsSection(Section):
     instances: Most = 1_000
     priority: Annotated[int, Field(ge=0, le=10**9, strict=True)] | None = None
     grace_period: Grace = 10 * _MINUTE_MS
+    max_cost: MaxCost | None = None
     recall_grace: Grace = _MINUTE_MS
     shutdown_grace: Grace = 2 * _MINUTE_MS
 
@@ -197,6 +216,19 @@ class IsolationSection(Section):
             f"EVA_WORKER_TASK_{name.upper()}": str(value)
             for name, value in self.model_dump().items()
         }
+
+
+class UiSection(Section):
+    """Pages under a name of their own; `eva ui` needs neither.
+
+    Attributes:
+        listen: Where browsers dial, over TLS; `None` for nowhere.
+        certificate: PEM file with a key and its certificates, which is read anew when it changes;
+            `None` for the master's own certificate, which browsers do not know.
+    """
+
+    listen: Address | None = None
+    certificate: Path | None = None
 
 
 class MasterConfig(BaseConfig):
@@ -239,8 +271,11 @@ class MasterConfig(BaseConfig):
             reach each other on them.
         history_kept: Jobs that have ended and instances that are gone leave the master's memory
             after so long; the journal keeps them, and every command still shows them.
+        results_kept: Files that a job has stored are removed so long after its end; `None` for
+            never.
         cloud: Where instances come from; each cloud has a section of its own, see `section`.
         isolation: Isolation of tasks.
+        ui: Pages for browsers.
         tenants: Tenants that jobs are accounted to, by name; owners whom none names belong to
             ``default``.
         preemption: Whether a job that waits may have running ones of lower priority suspended,
@@ -257,6 +292,7 @@ class MasterConfig(BaseConfig):
             instance may cost; `None` for any price.
         nodes: Machines of the operator's own, by name; see `NodeSection`.
         partitions: The parts that the cluster is divided into, by name; none if it is not divided.
+        notify: Receivers of notices.
         advertise: The host under which instances and users reach this machine, `None` for the ones
             that it listens on.
     """
@@ -289,11 +325,13 @@ class MasterConfig(BaseConfig):
     upload_interval: Period = 30_000
     gang_ports: Ports = (20_000, 29_999)
     history_kept: Duration = 7 * _DAY_MS
+    results_kept: Duration | None = 30 * _DAY_MS
     cloud: str = "local"
     advertise: Annotated[str, AfterValidator(_check_host)] | None = None
     catalog: CatalogSection = CatalogSection()
     isolation: IsolationSection = IsolationSection()
     limits: LimitsSection = LimitsSection()
+    ui: UiSection = UiSection()
     tenants: TenantSections = Field(default_factory=dict)
     preemption: Preemption = Preemption.NEVER
     preemption_across: bool = False
@@ -301,6 +339,7 @@ class MasterConfig(BaseConfig):
     spot_choice: SpotChoice | None = None
     pool_share: Share = MILLION
     price_limit: PriceLimit | None = 4.0
+    notify: ReceiverSections = ()
     nodes: NodeSections = Field(default_factory=dict)
     partitions: Annotated[
         dict[PartitionName, PartitionSection], Field(max_length=MOST_PARTITIONS)

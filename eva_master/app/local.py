@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import TextIO, cast
 
 from rich.console import Console
+from rich.markup import escape
 
 from eva_client.settings import CLIENT_FILE, client_file, remember_client_file
 from eva_master.adapters.rpc.server.ports import Ports
 from eva_master.app.clouds import cloud_of
 from eva_master.app.config import MasterConfig
+from eva_master.app.demo.jobs import FIRST_JOB
 from eva_master.app.master import ended, serve
 from eva_wire.service import logs
 from eva_wire.values.errors import InvalidConfig
@@ -44,12 +46,9 @@ def run_up(config: MasterConfig) -> None:
 
     def tell(ports: Ports) -> None:
         host = config.listen.rpartition(":")[0]
-        console.print(
-            f"[bold green]Eva is up[/] at {host}:{ports.users}; state in {config.state_dir}"
-        )
+        say_open(console, f"{host}:{ports.users}", config.state_dir)
         remember_client_file(config.state_dir.absolute() / CLIENT_FILE)
         if variables := client_settings(config):
-            # On one line, so that it can be copied.
             console.print(f"In other terminals:  {variables}", markup=False, soft_wrap=True)
         if prepared.told:
             console.print(prepared.told, markup=False, soft_wrap=True)
@@ -66,10 +65,16 @@ def run_up(config: MasterConfig) -> None:
     ended(asyncio.run(serve(config, power_off=True, on_open=tell, tell=tell_end)))
 
 
+def say_open(console: Console, address: str, state_dir: Path) -> None:
+    """Say that the cluster is up; the path stays on one line, so that it can be copied."""
+    console.print(
+        f"[bold green]Eva is up[/] at {address}; state in {escape(str(state_dir))}", soft_wrap=True
+    )
+
+
 def first_job() -> str:
-    """A job file to begin with, for a shell: an example of this checkout, or one to be written."""
-    example = Path(__file__).parents[2] / "examples" / "digits_mlp" / "job.yaml"
-    return shlex.quote(os.path.relpath(example)) if example.exists() else "job.yaml"
+    """A job file to begin with, for a shell: one of the demo's."""
+    return shlex.quote(os.path.relpath(FIRST_JOB))
 
 
 def client_settings(config: MasterConfig) -> str:

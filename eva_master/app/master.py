@@ -28,6 +28,8 @@ from eva_master.adapters.loop.inbox import LiveInbox
 from eva_master.adapters.loop.turns import take_turns
 from eva_master.adapters.objects import open_store
 from eva_master.adapters.objects.checkpoints import StoredCheckpoints
+from eva_master.adapters.objects.promises import Promises
+from eva_master.adapters.objects.tables import TaskTables
 from eva_master.adapters.pki.authority import Authority
 from eva_master.adapters.pki.node_register import Doors, NodeRegister
 from eva_master.adapters.pki.node_tokens import NodeTokens
@@ -36,23 +38,35 @@ from eva_master.adapters.pki.tokens import JoinTokens
 from eva_master.adapters.planner.partitioned import PartitionedPlanner
 from eva_master.adapters.planner.process import ProcessPlanner
 from eva_master.adapters.resolving.inputs import InputRoots
+from eva_master.adapters.rpc.attach.attachments import AttachLimits
+from eva_master.adapters.rpc.identities.service import identities_service
+from eva_master.adapters.rpc.local_calls import LocalCalls
 from eva_master.adapters.rpc.nodes.service import NodesService
+from eva_master.adapters.rpc.notices.service import NoticesService
+from eva_master.adapters.rpc.secrets.service import SecretsService
 from eva_master.adapters.rpc.server.access import AccessInterceptor
 from eva_master.adapters.rpc.server.admission.pacing import Pacing, UserLimits
 from eva_master.adapters.rpc.server.cluster import About, ClusterService
+from eva_master.adapters.rpc.server.files.service import FilesService
 from eva_master.adapters.rpc.server.jobs import JobsService
+from eva_master.adapters.rpc.server.overview.samples import Sampler, Samples
 from eva_master.adapters.rpc.server.ports import MasterServer, Ports, allow_most_files
 from eva_master.adapters.rpc.server.tokens import TokensService
 from eva_master.adapters.rpc.workers.enrolment import AgentCertificates, EnrolmentService
 from eva_master.adapters.rpc.workers.sessions import Welcome, WorkerSessions
+from eva_master.adapters.secrets.key import SecretKey
+from eva_master.adapters.secrets.vault import SecretVault
 from eva_master.adapters.store import SqlArchive, SqlJournal, UserTokens
 from eva_master.adapters.store.join_tokens import JoinTokenTable
 from eva_master.adapters.store.patience import PatientJournal
+from eva_master.app import addresses
 from eva_master.app.cloud_provider import CloudSite, ManagedCloud
 from eva_master.app.clouds import cloud_of
 from eva_master.app.config import LimitsSection, MasterConfig
 from eva_master.app.nodes.settings import owned_nodes
+from eva_master.app.notices import notice_sender
 from eva_master.app.operator import write_client_file
+from eva_master.app.pages import PageSite
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.building import all_lend, all_pack, may_be_greedy
 from eva_master.app.sections.policies import (
@@ -71,17 +85,19 @@ from eva_master.app.sections.policies import (
 )
 from eva_master.app.sections.tenants import tenancy
 from eva_master.app.shutdown import Shutdown, Tell
-from eva_master.app.state_dir import keep_files_private, make_state, require_state
+from eva_master.app.state_dir import keep_files_private, make_state, require_state, restored_mark
 from eva_master.control.loop import Loop
 from eva_master.control.machine import Machine
 from eva_master.control.settings import Limits, Settings
 from eva_master.control.state.store import State
-from eva_master.model.events import Tick
+from eva_master.model.events import SecretsListed, Tick
 from eva_master.model.fleet.nodes import offerings
 from eva_master.model.fleet.partitions import Partitions, with_nodes
+from eva_master.packing.compiled.library import library as compiled_search
 from eva_master.ports import Clock, Inbox
 from eva_wire import VERSION
 from eva_wire.service import logs
+from eva_wire.service.dumps import leave_no_dumps
 from eva_wire.values.errors import EvaError, StorageError, StorageFull
 from eva_wire.values.ids import MILLION, Millis
 
@@ -127,12 +143,15 @@ def control_settings(config: MasterConfig) -> Settings:
         boot_backoff_ms=min(_BOOT_BACKOFF_MS, config.register_timeout),
         lost_worker_ms=config.lost_worker_timeout,
         worker_resend_ms=config.resend_interval,
+        restored_mark=restored_mark(config),
         window_ms=config.throughput_window,
         profile=config.profile,
         estimates=estimates_in(config),
         partitions=partitions_of(config),
         gang_ports=config.gang_ports,
         history_kept_ms=config.history_kept,
+        results_kept_ms=config.results_kept,
+        feed=True,
         limits=_limits(config.limits),
         preemption=config.preemption,
         preemption_across=config.preemption_across,
@@ -144,6 +163,12 @@ def control_settings(config: MasterConfig) -> Settings:
         tenancy=tenancy(config.tenants, _lending(config)),
     )
     return cloud_of(config).loop_settings(config, settings)
+
+
+def _open_journal(config: MasterConfig, pki: Path) -> SqlJournal:
+    """The journal, which must be there if the cluster's authority is."""
+    kept_ms = config.history_kept
+    return SqlJournal.open(config.journal_url, expected=Authority.made(pki), feed_kept_ms=kept_ms)
 
 
 def _patience(config: MasterConfig) -> dict[str, int]:
@@ -165,6 +190,12 @@ def _limits(section: LimitsSection) -> Limits:
         field.name: getattr(section, field.name.removesuffix("_ms")) for field in fields(Limits)
     }
     return Limits(**{name: limit for name, limit in stated.items() if limit is not None})
+
+
+def _attach_limits(section: LimitsSection) -> AttachLimits:
+    return AttachLimits(
+        section.attachments, section.attachments_per_instance, section.connections_per_forward
+    )
 
 
 OpenCloud = Callable[[MasterConfig, Inbox, Clock, Bootstrap], ManagedCloud]
@@ -199,9 +230,8 @@ class Master:
         make_state(config)
         pki = config.state_dir / "pki"
         # The journal is made first, so where there are keys there was a journal.
-        self._journal = SqlJournal.open(config.journal_url, expected=Authority.made(pki))
-        # The wall clock is for certificates, which others read by theirs; all else that the master
-        # dates or measures is by the loop's time.
+        self._journal = _open_journal(config, pki)
+        # The wall clock is for certificates alone; all else is dated by the loop's time.
         self._clock = LoopClock(
             MachineClocks(), self._journal.document(DOCUMENT), self._journal.latest_ms()
         )
@@ -209,7 +239,7 @@ class Master:
         self._inbox = LiveInbox(self._clock, self._clock.look)
         self._gateway = LoopGateway(self._inbox)
         self._authority = Authority.of(pki, config.cluster, wall)
-        self._identity = ServerIdentity(self._authority, pki, _hosts(config), wall)
+        self._identity = ServerIdentity(self._authority, pki, addresses.hosts(config), wall)
         self._join_tokens = JoinTokens.of(
             pki, JoinTokenTable(self._journal.engine), self._clock, config.join_token_lifetime
         )
@@ -220,7 +250,27 @@ class Master:
             self._authority, self._gateway, config.agent_certificate_lifetime, self._nodes
         )
         self._user_tokens = UserTokens(self._journal.engine, self._clock)
+        prover = self._provider.identities(config, self._authority.digest)
+        self._identities = identities_service(self._user_tokens, prover)
+        self._vault = self._open_vault(SecretKey.of(pki))
         self._planner = self._make_planner()
+        self._gateway.planning = self._planner.slow
+        self._sessions = self._make_sessions(config)
+        self._notices = notice_sender(config, self._journal.engine, self._gateway, self._clock)
+        self._metrics = MasterMetrics(
+            gateway=self._gateway,
+            inbox=self._inbox,
+            sessions=self._sessions,
+            clock=self._clock,
+            receivers=lambda: self._notices.statuses,
+        )
+        self._samples = Samples(self._journal)
+        self._sampler = Sampler(self._samples, self._gateway, self._clock)
+        self._pages = PageSite(config, self._identity, self._user_tokens, self._clock)
+        self._server = self._make_server()
+        self._thread = threading.Thread(target=self._run_loop, name="control-loop", daemon=True)
+
+    def _make_sessions(self, config: MasterConfig) -> WorkerSessions:
         welcome = Welcome(
             config.cluster,
             config.objects_url,
@@ -229,12 +279,20 @@ class Master:
             config.input_roots,
             config.limits.shutdown_grace,
         )
-        self._sessions = WorkerSessions(self._inbox, self._clock, self._certificates, welcome)
-        self._metrics = MasterMetrics(
-            gateway=self._gateway, inbox=self._inbox, sessions=self._sessions, clock=self._clock
+        return WorkerSessions(
+            self._inbox,
+            self._clock,
+            self._certificates,
+            welcome,
+            TaskTables(open_store(config.objects_url)),
+            secrets=self._vault,
+            attach_limits=_attach_limits(config.limits),
         )
-        self._server = self._make_server()
-        self._thread = threading.Thread(target=self._run_loop, name="control-loop", daemon=True)
+
+    def _open_vault(self, key: SecretKey) -> SecretVault:
+        limits = self._config.limits
+        most, most_bytes = limits.secrets_per_user, limits.secret_bytes_per_user
+        return SecretVault(self._journal.engine, key, self._clock, most=most, most_bytes=most_bytes)
 
     def _make_planner(self) -> PartitionedPlanner:
         planners = {
@@ -247,21 +305,20 @@ class Master:
 
     def _make_server(self) -> MasterServer:
         config = self._config
-        about = About(
-            config.cluster,
-            shown(config.policy),
-            VERSION,
-            json.dumps(shown_settings(config)),
-        )
+        settings = json.dumps(shown_settings(config))
+        about = About(config.cluster, shown(config.policy), VERSION, settings)
         archive, limits = SqlArchive(self._journal.engine), config.limits
+        store = open_store(config.objects_url)
+        promises = Promises(store, self._clock)
         pacing = Pacing(UserLimits(limits.calls_per_second, limits.streams, limits.watches_of_all))
-        self._gateway.planning = self._planner.slow
+        self._access = AccessInterceptor(self._user_tokens, pacing)
         return MasterServer(
             jobs=JobsService(
                 gateway=self._gateway,
                 sessions=self._sessions,
-                store=open_store(config.objects_url),
+                store=store,
                 clock=self._clock,
+                promises=promises,
                 planner=self._planner,
                 archive=archive,
                 tenants=config.tenant_rules,
@@ -272,6 +329,17 @@ class Master:
                 shared=self._provider.shares_storage(config),
                 nominal_gpus=self._provider.has_nominal_gpus(config) and not self._other_cloud,
                 pacing=pacing,
+                secrets=self._vault,
+                samples=self._samples,
+                pages=self._pages.door,
+            ),
+            files=FilesService(
+                gateway=self._gateway,
+                archive=archive,
+                store=store,
+                clock=self._clock,
+                promises=promises,
+                shared=self._provider.shares_storage(config),
             ),
             cluster=ClusterService(
                 gateway=self._gateway,
@@ -280,15 +348,20 @@ class Master:
                 history=self._journal,
                 archive=archive,
                 tenants=config.tenant_rules,
+                samples=self._samples,
+                receivers=lambda: self._notices.statuses,
             ),
-            tokens=TokensService(self._user_tokens),
+            secrets=SecretsService(self._gateway, self._vault, config.tenant_rules),
+            tokens=TokensService(self._user_tokens, self._pages.login),
+            identities=self._identities,
             nodes=NodesService(self._gateway, self._nodes),
+            notices=NoticesService(self._notices, self._clock),
             enrolment=EnrolmentService(
                 self._certificates, self._join_tokens, config.isolation.variables()
             ),
             workers=self._sessions,
             identity=self._identity,
-            access=AccessInterceptor(self._user_tokens, pacing),
+            access=self._access,
         )
 
     def _chosen_cloud(
@@ -305,12 +378,13 @@ class Master:
         """
         config = self._config
         try:
-            await asyncio.to_thread(require_free, _listened(config))
+            await asyncio.to_thread(require_free, addresses.listened(config))
             ports = await self._server.start(config.listen, config.worker_address)
             client_file = self._open(ports)
         except BaseException:
             # A server that is left open takes the process down before the error is told.
             await self._server.stop(0)
+            self._pages.close()
             self._planner.close()
             self._journal.close()
             raise
@@ -320,6 +394,11 @@ class Master:
             policy=shown(config.policy),
             operator=str(client_file),
         )
+        if compiled_search() is None:
+            log.warning(
+                "plans take some ten times as long: the search was not compiled for this system",
+                hint="in a checkout, `make setup` compiles it",
+            )
         for name, fault in policies().faults().items():
             log.warning("a policy cannot be used", policy=name, reason=fault.message)
         for name, section in config.policy_sections.items():
@@ -332,23 +411,28 @@ class Master:
         """Open what stands behind the ports; returns the operator's settings file."""
         config = self._config
         if config.metrics_port is not None:
-            self._metrics.serve(_host(config.listen), config.metrics_port, self._identity)
+            self._metrics.serve(addresses.host(config.listen), config.metrics_port, self._identity)
         bootstrap = Bootstrap(
-            workers=f"{_dialled(config, config.worker_address)}:{ports.workers}",
-            join=f"{_dialled(config, config.listen)}:{ports.users}",
+            workers=f"{addresses.dialled(config, config.worker_address)}:{ports.workers}",
+            join=f"{addresses.dialled(config, config.listen)}:{ports.users}",
             authorities=self._authority.certificates.decode(),
             token=self._join_tokens.token,
             isolation=config.isolation.variables(),
         )
         self._nodes.doors = Doors(bootstrap.join, bootstrap.workers, bootstrap.authorities)
         client_file = write_client_file(
-            config.state_dir, bootstrap.join, config.state_dir / "pki" / "ca.pem", self._user_tokens
+            config.state_dir,
+            bootstrap.join,
+            config.state_dir / "pki" / "ca.pem",
+            self._user_tokens,
+            renewed=self._identities.open,
         )
         self._cloud = self._open_cloud(config, self._inbox, self._clock, bootstrap)
         since = Millis(self._clock.now() - config.history_kept)
         state = self._restored(since)
         state.wall = self._clock.wall
         machine = Machine(state, control_settings(config))
+        self._inbox.post(SecretsListed(self._vault.names()))
         self._loop = Loop(
             machine,
             clock=self._clock,
@@ -362,10 +446,19 @@ class Master:
             cloud=self._cloud,
             workers=self._sessions,
             planner=self._planner,
-            checkpoints=StoredCheckpoints(open_store(config.objects_url), self._inbox),
+            checkpoints=StoredCheckpoints(
+                open_store(config.objects_url),
+                self._inbox,
+                self._clock,
+                SqlArchive(self._journal.engine).ended,
+            ),
             replies=self._gateway,
         )
         self._thread.start()
+        self._sampler.start()
+        self._notices.start()
+        calls = LocalCalls(self._access, self._user_tokens, self._server.services)
+        self._pages.open(calls, self._gateway.latest)
         return client_file
 
     def _restored(self, since: Millis) -> State:
@@ -417,37 +510,16 @@ class Master:
 
         Instances run on, unless they were shut down before, and the next master finds them.
         """
+        await asyncio.to_thread(self._pages.close)
         await self._server.stop(_STOP_GRACE_S)
         self._stopping.set()
         self._inbox.post(Tick())
         await asyncio.to_thread(self._thread.join)
+        await asyncio.to_thread(self._sampler.stop)
+        await asyncio.to_thread(self._notices.stop)
         self._cloud.close()
         self._planner.close()
         self._journal.close()
-
-
-def _hosts(config: MasterConfig) -> list[str]:
-    """Hosts that the master's certificate is to name, for programs that look at the address."""
-    hosts = {_dialled(config, address) for address in (config.listen, config.worker_address)}
-    return sorted(hosts)
-
-
-def _listened(config: MasterConfig) -> dict[str, str]:
-    """The addresses that the master listens on, by the name of the setting."""
-    addresses = {"listen": config.listen, "worker_listen": config.worker_address}
-    if config.metrics_port is not None:
-        addresses["metrics_port"] = f"{_host(config.listen)}:{config.metrics_port}"
-    return addresses
-
-
-def _host(address: str) -> str:
-    return address.rpartition(":")[0]
-
-
-def _dialled(config: MasterConfig, address: str) -> str:
-    """The host under which a port of this machine is reached."""
-    host = config.advertise or _host(address)
-    return "127.0.0.1" if host in ("0.0.0.0", "[::]") else host  # noqa: S104 - a comparison
 
 
 async def serve(
@@ -471,6 +543,7 @@ async def serve(
         Why the control loop broke down, `None` when it was asked to stop.
     """
     allow_most_files()
+    leave_no_dumps()
     keep_files_private(config)
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[BaseException | None] = loop.create_future()

@@ -14,7 +14,9 @@ from eva_wire.values.errors import NotAuthenticated
 from eva_wire.values.users import Role, is_owner
 
 
-def write_client_file(state_dir: Path, address: str, ca_file: Path, tokens: UserTokens) -> Path:
+def write_client_file(
+    state_dir: Path, address: str, ca_file: Path, tokens: UserTokens, *, renewed: bool = False
+) -> Path:
     """Write a settings file with an operator's token for the user who runs this master.
 
     A valid token in the file stays; otherwise it gets a new one. So a user who may write to the
@@ -25,6 +27,8 @@ def write_client_file(state_dir: Path, address: str, ca_file: Path, tokens: User
         address: The address for users.
         ca_file: The certificate of the cluster's authority.
         tokens: The tokens of the cluster.
+        renewed: Whether the token in the file is revoked and makes way for a new one. Where
+            operators prove who they are, none of theirs is to last.
 
     Returns:
         The file; only its owner can read it.
@@ -35,6 +39,9 @@ def write_client_file(state_dir: Path, address: str, ca_file: Path, tokens: User
     """
     file = state_dir / CLIENT_FILE
     secret = _operator_secret(file, tokens)
+    if renewed and secret is not None:
+        tokens.revoke(tokens.authenticate(secret).id)
+        secret = None
     if secret is None:
         _, secret = tokens.create(_login_name(), Role.OPERATOR)
     settings = {"address": address, "ca_file": str(ca_file.absolute()), "token": secret}

@@ -16,6 +16,7 @@ from eva_master.app.config import (
 )
 from eva_master.app.nodes.settings import clashes, contradictions, owned_nodes, short_fences
 from eva_master.app.sections.base import POLICY_OF_TENANTS, PolicySection
+from eva_master.app.sections.notify import called_alike
 from eva_master.app.sections.partitions import contradictions as contradicting_partitions
 from eva_master.app.sections.partitions import unsold
 from eva_master.app.sections.policies import live_problems
@@ -67,6 +68,7 @@ def load_master_config(
     problems += _priority_problems(config, layers.document)
     problems += _node_problems(config, layers.document)
     problems += _partition_problems(config, policies, layers.document)
+    problems += [layers.document.problem(*complaint) for complaint in called_alike(config.notify)]
     if problems:
         raise layers.invalid(problems)
     return config

@@ -17,6 +17,8 @@ from eva_wire.values.errors import InvalidConfig
 _log = structlog.get_logger(__name__)
 
 STATE_ID = "state-id"
+RESTORED = "restored"
+"""A file that the operator touches after the journal was put back from a backup."""
 """File in the state directory that says whose state it is."""
 
 
@@ -100,6 +102,14 @@ def _mend(directory: Path) -> None:
                     os.chmod(name, closed, dir_fd=descriptor)
         if _DISK in directories and Path(place).parent.name == "cloud":
             directories.remove(_DISK)
+
+
+def restored_mark(config: MasterConfig) -> int:
+    """When the operator put the journal back from a backup, in milliseconds; 0 for never."""
+    try:
+        return (config.state_dir / RESTORED).stat().st_mtime_ns // 1_000_000
+    except FileNotFoundError:
+        return 0
 
 
 def require_state(config: MasterConfig) -> None:

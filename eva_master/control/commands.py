@@ -8,7 +8,11 @@ from eva_master.control import limits, waiting
 from eva_master.control.context import Context
 from eva_master.control.features.deadlines import refusing
 from eva_master.control.features.forks import forking
-from eva_master.control.planning import arriving, lasting_limits, partitioning, tenancy_room
+from eva_master.control.features.partitions import membership
+from eva_master.control.features.results import removing
+from eva_master.control.features.results.memory import ResultsMemory
+from eva_master.control.features.tenants import admission
+from eva_master.control.planning import arriving, lasting_limits
 from eva_master.control.stopping import grace
 from eva_master.model.actions import Reply
 from eva_master.model.events import CancelRequested, JobSubmitted
@@ -21,7 +25,7 @@ from eva_wire.values.states import JobState
 
 def submit(context: Context, event: JobSubmitted) -> None:
     """Add a job; a repeated submission makes no second job."""
-    state, spec = context.state, partitioning.placed(context, event.spec)
+    state, spec = context.state, membership.placed(context, event.spec)
     if (existing := state.commands.get((spec.owner, event.command))) is not None:
         context.outbox.add(Reply(event.command, existing, owner=spec.owner))
         return
@@ -33,10 +37,10 @@ def submit(context: Context, event: JobSubmitted) -> None:
     if excess is not None:
         context.outbox.add(Reply(event.command, None, excess, spec.owner))
         return
-    if (barred := tenancy_room.refusal(context.settings, spec)) is not None:
+    if (barred := admission.refusal(context.settings, spec)) is not None:
         context.outbox.add(Reply(event.command, None, barred, spec.owner))
         return
-    if (misplaced := partitioning.refusal(context, spec)) is not None:
+    if (misplaced := membership.refusal(context, spec)) is not None:
         context.outbox.add(Reply(event.command, None, misplaced, spec.owner))
         return
     spec = forking.applied(context, spec)
@@ -44,7 +48,10 @@ def submit(context: Context, event: JobSubmitted) -> None:
     if (too_large := lasting_limits.refusal(state, context.settings, spec, home)) is not None:
         context.outbox.add(Reply(event.command, None, too_large, spec.owner))
         return
-    if (unknown := waiting.refusal(context, spec, event.ended)) is not None:
+    gone = context.memory(ResultsMemory).removed
+    unknown = waiting.refusal(context, spec, event.ended)
+    unknown = unknown or removing.refusal_of_reader(context, spec, gone)
+    if unknown is not None:
         context.outbox.add(Reply(event.command, None, unknown, spec.owner))
         return
     if (too_late := refusing.refusal(state, spec, context.now, context.settings)) is not None:

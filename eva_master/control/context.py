@@ -8,6 +8,7 @@ from eva_master.control.turn.turn import Turn
 from eva_master.model.catalog import Purchase
 from eva_master.model.records import Drain, Instance, Job, StopReason, TaskRun
 from eva_master.model.values import replace
+from eva_master.packing.zones import keeps_to_one_zone, same_zone
 from eva_wire.values.ids import InstanceId
 from eva_wire.values.states import LIVE, TERMINAL_JOB, InstanceState, RunState
 
@@ -21,8 +22,9 @@ class Context(Turn):
 
     def _touch_place(self, instance: InstanceId) -> None:
         """Converge task runs that wait for room on an instance."""
-        for run in self.state.places.coming(instance):
-            self.touch_run(run)
+        if self.touched.place(instance):
+            for run in self.state.places.coming(instance):
+                self.touch_run(run)
 
     # -- changing --------------------------------------------------------------------------------
 
@@ -114,7 +116,10 @@ class Context(Turn):
 
     def _mate_without_place(self, run: TaskRun) -> bool:
         """Whether another member of the gang waits for a plan; none was made while this stopped."""
-        return self.state.jobs[run.job].is_gang and any(
+        job = self.state.jobs[run.job]
+        if not job.is_gang or not self.state.tasks[job.id].unplaced:
+            return False  # no look at all members for each that stops
+        return any(
             mate.state is RunState.WAITING and mate.target is None
             for mate in crew(self.state, run.job)
         )
@@ -153,6 +158,20 @@ class Context(Turn):
                 continue
             self.retarget(run, stays)
             unsettled += [(comer, stays) for comer in self.must_turn_back(stays)]
+            unsettled += self._torn_off(run, stays)
+
+    def _torn_off(self, run: TaskRun, stays: InstanceId) -> list[tuple[TaskRun, InstanceId]]:
+        """Members of a gang that move to another zone than the one where this one stays."""
+        job, instances = self.state.jobs[run.job], self.state.instances
+        if not keeps_to_one_zone(job.spec):
+            return []
+        here = instances[stays].offering
+        return [
+            (mate, mate.target)
+            for mate in self.state.members(run.job)
+            if mate.target is not None and mate.instance not in (None, mate.target)
+            if not same_zone(here, instances[mate.target].offering)
+        ]
 
     def must_turn_back(self, place: InstanceId) -> list[TaskRun]:
         """Task runs headed for an instance without room for them, or with a job to be alone."""

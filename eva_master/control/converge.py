@@ -13,32 +13,28 @@ from collections.abc import Collection, Sequence
 from eva_master.control import failures, gangs, suspending, waiting
 from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
-from eva_master.control.failing import arrays
+from eva_master.control.features.arrays import failing
 from eva_master.control.features.arrays.memory import ArrayMemory
+from eva_master.control.features.budgets import settling as budgets
+from eva_master.control.features.capping import stopping as capping
 from eva_master.control.features.deadlines import market_choice
 from eva_master.control.features.elastic import resizing
 from eva_master.control.features.emptied import keeping
 from eva_master.control.features.forks import epochs
 from eva_master.control.features.gangs.memory import GangMemory
 from eva_master.control.features.replicas import outputs, settling
+from eva_master.control.features.secrets import waiting as secrets
 from eva_master.control.features.standstill import running_times
 from eva_master.control.features.standstill.memory import StandstillMemory
 from eva_master.control.lines.memory import LineMemory
 from eva_master.control.measure import learn
 from eva_master.control.planning import arriving
 from eva_master.control.stopping import grace
-from eva_master.control.supply import availability, nodes
+from eva_master.control.supply import availability, nodes, restored
 from eva_master.control.supply.memory import SupplyMemory
 from eva_master.model.actions import SyncWorker
-from eva_master.model.records import (
-    NO_PROGRESS,
-    Instance,
-    Job,
-    Outcome,
-    StopReason,
-    TaskRun,
-    untouched_state,
-)
+from eva_master.model.progress import NO_PROGRESS
+from eva_master.model.records import Instance, Job, Outcome, StopReason, TaskRun, untouched_state
 from eva_master.model.values import replace
 from eva_wire.values.ids import InstanceId, JobId, Millis, RunId
 from eva_wire.values.states import (
@@ -73,10 +69,13 @@ def converge_job(context: Context, job_id: JobId, members: Collection[RunId] | N
     if job is None or job.state in TERMINAL_JOB:
         return
     _check_duration(context, job)
+    capping.settle(context, context.state.jobs[job_id])
+    budgets.settle(context, context.state.jobs[job_id])
+    secrets.settle(context, context.state.jobs[job_id])
     market_choice.choose_market(context, context.state.jobs[job_id])
     job = context.state.jobs[job_id]
     if job.state is JobState.ENDING:
-        _end(context, job)
+        _end(context, job, context.state.tasks[job_id].unsettled if members is None else members)
     elif job.waits:
         waiting.settle(context, job)
     elif job.is_gang:
@@ -142,9 +141,11 @@ def _follow_gang(context: Context, job: Job) -> None:
         counts = context.state.tasks[job.id].counts
         succeeded, runs = counts[RunState.SUCCEEDED] == job.spec.size, counts[RunState.RUNNING] > 0
     else:
-        members = resizing.attempt(context, job)
-        succeeded = bool(members) and all(run.state is RunState.SUCCEEDED for run in members)
-        runs = any(run.state is RunState.RUNNING for run in members)
+        tasks = context.state.tasks[job.id]
+        runs, succeeded = tasks.counts[RunState.RUNNING] > 0, False
+        if tasks.counts[RunState.SUCCEEDED] and not tasks.holding:
+            members = resizing.attempt(context, job)
+            succeeded = bool(members) and all(run.state is RunState.SUCCEEDED for run in members)
     if succeeded:
         _succeed(context, job)
         return
@@ -160,8 +161,8 @@ def _follow_array(context: Context, job: Job) -> None:
     if tasks.counts[RunState.SUCCEEDED] == job.spec.size:
         context.memory(ArrayMemory).resting.pop(job.id, None)
         _succeed(context, job)
-    elif job.state is not JobState.ENDING and arrays.all_over(context, job):
-        arrays.end(context, job)
+    elif job.state is not JobState.ENDING and failing.all_over(context, job):
+        failing.end(context, job)
     elif job.state is JobState.PENDING:
         if tasks.counts[RunState.RUNNING]:
             _begin(context, job)
@@ -190,7 +191,7 @@ def _begin(context: Context, job: Job) -> None:
 def _succeed(context: Context, job: Job) -> None:
     ending = job.to(JobState.ENDING, context.now)
     context.put_job(replace(ending, outcome=Outcome.SUCCEEDED, exit_code=0, reason=""))
-    _end(context, context.state.jobs[job.id])
+    _end(context, context.state.jobs[job.id], context.state.tasks[job.id].unsettled)
 
 
 def _check_duration(context: Context, job: Job) -> None:
@@ -201,9 +202,9 @@ def _check_duration(context: Context, job: Job) -> None:
         context.put_job(replace(ending, outcome=Outcome.FAILED, exit_code=124, reason=reason))
 
 
-def _end(context: Context, job: Job) -> None:
-    """Stop what runs, then close the job."""
-    for name in list(context.state.tasks[job.id].unsettled):
+def _end(context: Context, job: Job, members: Collection[RunId]) -> None:
+    """Stop those of its task runs that run, then close the job."""
+    for name in list(members):
         _end_run(context, job, context.state.runs[name])
     _close(context, job)
 
@@ -254,6 +255,8 @@ def _converge_group(
         group: The task runs.
         joining: New members that wait at their targets for these to stop, and start with them.
     """
+    secrets.give_back(context, job, (*group, *joining))
+    group = [context.state.runs[run.id] for run in group] if job.missing_secrets else group
     group = _stop_overdue_starts(context, group)
     active = [run for run in group if run.state in _ACTIVE]
     if any(run.state is RunState.WAITING for run in group):
@@ -293,7 +296,7 @@ def _stop_overdue_starts(context: Context, group: list[TaskRun]) -> list[TaskRun
     late = [
         starting
         for starting in group
-        if starting.state is RunState.STARTING and starting.history[-1][1] <= since
+        if starting.state is RunState.STARTING and starting.since_ms <= since
     ]
     for run in late:
         context.stop(run, StopReason.LATE)
@@ -316,9 +319,11 @@ def _say(context: Context, run: TaskRun) -> None:
 
 def _may_start(context: Context, job: Job, group: list[TaskRun]) -> bool:
     """Whether every member has its place, ready and with room, and its checkpoint is known."""
-    if context.closing_down:
+    if context.closing_down or context.state.jobs[job.id].missing_secrets:
         return False
-    if len(job.spec.tasks) > 1 and job.is_gang and gangs.stored(context, job) is None:
+    if restored.holds(context, group):
+        return False
+    if job.spec.has_mates and gangs.stored(context, job) is None:
         return False
     if context.now < job.not_before_ms:
         context.alarms.at(job.not_before_ms, Alarm.job(job.id))
@@ -347,13 +352,15 @@ def _may_start(context: Context, job: Job, group: list[TaskRun]) -> bool:
 
 def _start(context: Context, job: Job, group: list[TaskRun]) -> None:
     """Write down a new attempt, bound to its instance for good."""
-    if len(job.spec.tasks) > 1 and job.is_gang:
+    if job.spec.has_mates:
         _start_gang(context, job, group)
         return
     (run,) = group
     if job.is_gang:
-        context.put_job(replace(job, attempt=job.attempt + 1))
-    context.put_run(_started(context, run, run.attempt + 1, run.generation))
+        attempt = restored.next_attempt(context, job, job.attempt, group)
+        context.put_job(replace(job, attempt=attempt))
+    attempt = restored.next_attempt(context, job, run.attempt, group)
+    context.put_run(_started(context, run, attempt, run.generation))
 
 
 def _start_gang(context: Context, job: Job, group: list[TaskRun]) -> None:
@@ -367,7 +374,7 @@ def _start_gang(context: Context, job: Job, group: list[TaskRun]) -> None:
         return
     origins = gangs.begin(context, job, [run.id for run in group], stored)
     shares = gangs.batch_shares(context, job, group)
-    attempt = job.attempt + 1
+    attempt = restored.next_attempt(context, job, job.attempt, group)
     latest = {run.id for run in resizing.attempt(context, job)}
     context.put_job(replace(job, attempt=attempt, meeting=meeting, resume=None))
     context.memory(GangMemory).forget(context, job.id)
@@ -396,7 +403,8 @@ def placed(context: Context, run: TaskRun) -> TaskRun:
     job = context.state.jobs[run.job]
     alone = not (job.is_gang or run.extra or run.replicas) and run.state is RunState.WAITING
     if alone and job.failure is None and _may_start(context, job, [run]):
-        return _started(context, run, run.attempt + 1, run.generation)
+        attempt = restored.next_attempt(context, job, run.attempt, [run])
+        return _started(context, run, attempt, run.generation)
     return run
 
 
@@ -556,7 +564,7 @@ def _why_unwanted(context: Context, instance: Instance) -> str:
                 return availability.never_registered(context, instance)
         case InstanceState.READY if instance.id not in context.state.sessions:
             since = context.memory(SupplyMemory).silent.setdefault(instance.id, context.now)
-            limit = context.settings.lost_worker_ms
+            limit = capping.silence_ms(context, instance, since)
             if _overdue(context, instance, since, limit):
                 silent = f"its worker has been silent for {limit / 1000:g} s"
                 availability.note_end(context, instance, silent, reclaimed=False)
@@ -587,5 +595,6 @@ def resync(context: Context) -> None:
         context.touch_job(job)
     for instance in context.state.live:
         context.touch_instance(instance)
-        if context.state.occupants(instance) and instance in context.state.sessions:
+        busy = context.state.occupants(instance) or restored.awaits(context, instance)
+        if busy and instance in context.state.sessions:
             context.outbox.add(SyncWorker(instance))

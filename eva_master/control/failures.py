@@ -7,7 +7,8 @@ import signal
 
 from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
-from eva_master.control.failing import arrays, exit_rules
+from eva_master.control.features.arrays import failing
+from eva_master.control.features.failures import exit_rules
 from eva_master.control.features.failures.memory import FailureMemory
 from eva_master.control.features.replicas import settling
 from eva_master.control.supply import availability
@@ -104,7 +105,7 @@ def count(context: Context, job: Job, failure: Failure) -> None:
         _charged(context, job.id, first)
         job = replace(job, failures=job.failures + 1)
         if (why := exit_rules.final(job.spec, job.failures, failure)) is not None:
-            context.put_job(arrays.with_failure(context, job, failure, why))
+            context.put_job(failing.with_failure(context, job, failure, why))
             return
         wait, reason = _backoff_ms(context, job.failures), failure.reason
     not_before = Millis(context.now + wait)
@@ -126,10 +127,10 @@ def count_task(context: Context, run: TaskRun, failure: Failure) -> None:
             over = run.to(RunState.FAILED, context.now)
             context.put_run(replace(over, target=None, fetched=None, reason=why))
             # Other forks never wait for a place, so they do not continue without their own run.
-            if settling.goes_on(context, run) and (run.extra or job.spec.forking.forks == 1):
+            if settling.goes_on(context, run) and (run.extra or not job.spec.forked):
                 context.state.put_job(replace(job, reason=why))
             else:
-                arrays.task_failed(context, job, replace(failure, reason=why))
+                failing.task_failed(context, job, replace(failure, reason=why))
                 context.plan_wanted = True  # its place is free
             return
         wait, reason = _backoff_ms(context, run.failures), failure.reason

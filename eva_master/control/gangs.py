@@ -9,6 +9,7 @@ from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
 from eva_master.control.features.gangs.memory import GangMemory
 from eva_master.control.state.records import crew
+from eva_master.control.supply import restored
 from eva_master.learning.speeds import batch_shares as shares
 from eva_master.model.actions import ListCheckpoints
 from eva_master.model.events import CheckpointsListed
@@ -88,7 +89,7 @@ def stored(context: Context, job: Job) -> dict[RunId, tuple[int, ...]] | None:
     from a later attempt. The decision is journalled before the removal: half removed, the rest
     might look like another decision.
     """
-    if job.attempt == 0 and not _origins(job):
+    if job.attempt == 0 and not _origins(job) and not restored.predates(context, job):
         return {}
     answer = context.memory(GangMemory).listed.get(job.id)
     if answer is None:
@@ -269,18 +270,25 @@ def hold(context: Context, job: JobId, reason: str) -> None:
 def is_quiet(context: Context, job: Job) -> bool:
     """Whether what happened to members of a gang calls for nothing but what they are told.
 
-    That is while all of them are where they should be, or wait for one that is not ready. So an
-    event of a member takes no longer in a large gang. Late starts are found with each resync.
+    That is while all of them are done or where they should be, or wait for one that is not ready.
+    So an event of a member takes no longer in a large gang. Late starts are found with each resync.
     """
-    if job.spec.elastic.least is not None or job.failure is not None:
+    if job.failure is not None:
         return False
     tasks = context.state.tasks[job.id]
-    if tasks.counts[RunState.WAITING] == job.spec.size:
+    counts, resting = tasks.counts, job.spec.size - job.members
+    if counts[RunState.WAITING] == job.spec.size:
         awaited_members = context.memory(GangMemory).awaited_members
         awaited = context.state.runs.get(awaited_members.get(job.id, RunId("")))
-        return awaited is not None and not is_in_reach(context, awaited)
-    active = tasks.counts[RunState.STARTING] + tasks.counts[RunState.RUNNING]
-    return active == job.spec.size and not tasks.moving
+        return (
+            awaited is not None
+            and awaited.index < job.members
+            and not is_in_reach(context, awaited)
+        )
+    going_on = sum(
+        counts[state] for state in (RunState.STARTING, RunState.RUNNING, RunState.SUCCEEDED)
+    )
+    return going_on == job.members and counts[RunState.WAITING] == resting and not tasks.moving
 
 
 def is_in_reach(context: Context, run: TaskRun) -> bool:

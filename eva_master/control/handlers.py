@@ -11,16 +11,17 @@ from eva_master.control import failures
 from eva_master.control.context import Context
 from eva_master.control.features.deadlines import market_choice
 from eva_master.control.features.forks import copies, epochs
+from eva_master.control.features.gangs import half_placed
 from eva_master.control.features.measuring.memory import MeasuringMemory
 from eva_master.control.features.replicas import settling
 from eva_master.control.features.shared_limits.memory import SharedLimitsMemory
 from eva_master.control.features.standstill import running_times
-from eva_master.control.half_placed import giving_up
 from eva_master.control.lines.memory import LineMemory
 from eva_master.control.measure import learn, ledger, memory, remaining, stored
 from eva_master.control.measure.throughput import tells_more
+from eva_master.control.rounds.shared_queue import waiting_units
 from eva_master.control.stopping import grace
-from eva_master.control.supply import availability, departures, nodes, spot
+from eva_master.control.supply import availability, departures, nodes, restored, spot
 from eva_master.control.supply.memory import SupplyMemory
 from eva_master.model.catalog import Purchase
 from eva_master.model.events import (
@@ -38,10 +39,11 @@ from eva_master.model.events import (
     WorkerRegistered,
     WorkerReported,
 )
-from eva_master.model.records import Progress, StopReason, TaskRun
+from eva_master.model.progress import Progress
+from eva_master.model.records import StopReason, TaskRun
 from eva_master.model.values import replace
 from eva_wire.values.ids import InstanceId, Millis
-from eva_wire.values.states import HOLDING, InstanceState, JobState, RunState
+from eva_wire.values.states import HOLDING, LIVE, InstanceState, JobState, RunState
 
 # -- cloud ---------------------------------------------------------------------------------------
 
@@ -97,7 +99,8 @@ def launch_failed(context: Context, event: LaunchFailed) -> None:
     for run in comers:
         context.explain(run, f"{instance.offering.id} could not be launched: {event.reason}")
     departures.remove(context, replace(instance, reason=event.reason))
-    giving_up.refused(context, dict.fromkeys(run.job for run in comers))
+    gangs = dict.fromkeys(run.job for run in comers)
+    half_placed.refused(context, gangs, lambda: waiting_units(context))
 
 
 def quoted(context: Context, event: Quoted) -> None:
@@ -110,8 +113,7 @@ def quoted(context: Context, event: Quoted) -> None:
         ledger.book(context.state, name, context.now)
         instance = context.state.instances[name]
         spot = instance.offering.purchase is Purchase.SPOT
-        price = prices.get(instance.offering.id, instance.offering.price)
-        if spot and price != instance.offering.price:
+        if spot and (price := prices.get(instance.offering.id)) is not None:
             context.put_instance(instance.at_price(price, context.now))
     context.state.set_prices(prices)
 
@@ -157,6 +159,7 @@ def cloud_listed(context: Context, event: CloudListed) -> None:
             context.outbox.terminate(instance)
         else:
             instance_up(context, InstanceUp(instance, up_ms))
+    restored.listed(context)
 
 
 def _unwanted(context: Context, instance: InstanceId) -> None:
@@ -189,21 +192,28 @@ def worker_registered(context: Context, event: WorkerRegistered) -> None:
     context.state.sessions.begin(event.instance, event.session)
     context.memory(SupplyMemory).silent.pop(event.instance, None)
     context.outbox.forget(event.instance)
-    if instance.ready_ms is None and not owned:
+    if instance.ready_ms is None and not owned and not event.unfit:
         availability.registered(context, instance)
     if instance.ready_ms is None:
         context.memory(LineMemory).plan_if_claimed(context, instance.id)
     address, confinement = event.address, event.confinement
     context.put_instance(replace(instance, address=address, confinement=confinement))
-    if not owned and memory.heard(context.state, instance.id, event.measured_mib, context.now):
-        context.plan_wanted = True
+    if owned:
+        news = memory.heard_disk(context.state, instance.id, event.capacity.disk_mib)
+    else:
+        news = memory.heard(context.state, instance.id, event.measured_mib, context.now)
+    context.plan_wanted = context.plan_wanted or news
     listed = {(report.run, report.attempt) for report in event.reports}
     for run in context.state.occupants(event.instance):
         lost = (run.id, run.attempt) not in listed
         if lost and run.state is RunState.RUNNING:
             context.stop(run, StopReason.LOST)  # its answer makes certain that nothing runs
+    restored.heard(context, event.instance)
     for report in event.reports:
         _take(context, event.instance, report)
+    # Tasks of an earlier agent are stopped by this one, which then says goodbye.
+    if event.unfit and not event.reports and instance.state in LIVE:
+        context.dismiss(instance, availability.unfit(context, instance, event.unfit))
 
 
 def worker_reported(context: Context, event: WorkerReported) -> None:
@@ -246,7 +256,7 @@ def progress_sampled(context: Context, event: ProgressSampled) -> None:
     """Throughput reports; only what was learned from them is ever written."""
     if event.session != context.state.sessions.get(event.instance):
         return
-    if event.after_silence:
+    if event.disturbed:
         _unmeasured(context, event.instance)
     for run_id, attempt, heard in event.samples:
         run = context.state.runs.get(run_id)
@@ -266,7 +276,7 @@ def progress_sampled(context: Context, event: ProgressSampled) -> None:
 
 
 def _unmeasured(context: Context, instance: InstanceId) -> None:
-    """Restart measurements of an instance after silence: its tasks may have stood still, as it did.
+    """Restart measurements of an instance whose tasks stood still or shared it with a user.
 
     A measurement across such a time would count as interference between tasks.
     """
@@ -284,14 +294,17 @@ def _take(context: Context, instance: InstanceId, report: RunReport) -> None:
         if run is not None and ours and run.state in HOLDING:
             _exited(context, _noted(context, run, report), report)
         context.outbox.forget_task(instance, report.run, report.attempt)
+        restored.stopped(context, instance, report.run, report.attempt)
         return
     if run is None or not ours or run.state not in HOLDING:
-        context.outbox.kill(instance, report.run, report.attempt)
+        grace_ms = restored.grace_ms(context, instance, report)
+        context.outbox.kill(instance, report.run, report.attempt, grace_ms)
         return
     noted = _noted(context, run, report)
     if report.phase is Phase.RUNNING and run.state is RunState.STARTING:
         if run.attempt == 1 or run.started_ms is None:
-            ledger.book_boot(context.state, run, context.state.instances[instance])
+            on = context.state.instances[instance]
+            ledger.book_boot(context.state, run, on, context.now)
         if not context.state.instances[instance].owned:
             availability.worked(context, context.state.instances[instance])
         history = noted.entering(RunState.RUNNING, context.now)

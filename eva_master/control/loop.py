@@ -6,10 +6,12 @@ from eva_master.control.machine import Machine
 from eva_master.model.actions import (
     Action,
     FetchFiles,
+    FindExpired,
     ForgetTask,
     LaunchInstance,
     ListCheckpoints,
     PlaceOutputs,
+    RemoveResults,
     Reply,
     RequestPlan,
     StartTask,
@@ -66,8 +68,8 @@ class Loop:
         self._carry_out(self._machine.recover(self._clock.now()))
 
     def step(self) -> None:
-        """Wait for events or for the next deadline, and handle them."""
-        heard = self._inbox.wait(self._machine.deadline())
+        """Wait for events or for the next alarm, and handle them."""
+        heard = self._inbox.wait(self._machine.next_alarm())
         self._carry_out(self._machine.handle(heard, self._clock.now()))
 
     def _carry_out(self, actions: list[Action]) -> None:
@@ -90,6 +92,10 @@ class Loop:
                 self._checkpoints.request(action)
             case PlaceOutputs():
                 self._checkpoints.place(action)
+            case RemoveResults():
+                self._checkpoints.remove(action)
+            case FindExpired():
+                self._checkpoints.expired(action)
             case RequestPlan():
                 self._planner.request(action)
             case Reply():

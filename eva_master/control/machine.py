@@ -5,27 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import assert_never
 
-from eva_master.control import commands, converge, gangs, handlers, suspending
+from eva_master.control import commands, converge, gangs, handlers
 from eva_master.control.alarms import Alarm, Wake
 from eva_master.control.context import Context
+from eva_master.control.features.capping import orders
 from eva_master.control.features.emptied import keeping, withdrawing
 from eva_master.control.features.emptied.memory import EmptiedMemory
 from eva_master.control.features.forks import epochs
 from eva_master.control.features.installed import features
-from eva_master.control.features.measuring.memory import MeasuringMemory
+from eva_master.control.features.partitions import membership
 from eva_master.control.features.pools import filling
 from eva_master.control.features.replicas import outputs
-from eva_master.control.features.replicas.memory import ReplicaMemory
+from eva_master.control.features.results.memory import follow as follow_results
+from eva_master.control.features.secrets import waiting as secrets
 from eva_master.control.features.shared_limits.memory import SharedLimitsMemory
 from eva_master.control.lines.memory import LineMemory
 from eva_master.control.measure import memory
-from eva_master.control.planning import partitioning
 from eva_master.control.readside.publisher import Publisher
 from eva_master.control.rounds.cycle import Cycle
 from eva_master.control.rounds.moment import Recent
 from eva_master.control.settings import NEVER_MS, Settings
 from eva_master.control.state.store import State
-from eva_master.control.supply import draining, nodes, spot
+from eva_master.control.supply import draining, nodes, restored, spot
 from eva_master.control.turn.rounds import RoundMemory
 from eva_master.model.actions import Action, SyncCloud
 from eva_master.model.changes import Changes
@@ -52,7 +53,13 @@ from eva_master.model.events import (
     PlanReady,
     ProgressSampled,
     Quoted,
+    RemovalRequested,
+    ResultsExpired,
+    ResultsRemoved,
     ResumeRequested,
+    SecretChanged,
+    SecretsListed,
+    SecretsRefused,
     SuspendRequested,
     Tick,
     WorkerFetched,
@@ -62,7 +69,6 @@ from eva_master.model.events import (
 )
 from eva_master.ports.reading import ReadModel
 from eva_wire.values.ids import Millis
-from eva_wire.values.states import RunState
 
 _RESYNC = Alarm(Wake.RESYNC)
 _FORGET = Alarm(Wake.FORGET)
@@ -92,16 +98,15 @@ class Machine:
         """Begin, or begin again after a crash: everything that still holds is said again."""
         context = self._context
         context.begin(now)
-        partitioning.follow_settings(context)
+        for started in context.features.started:
+            started(context)
+        restored.begin(context)
+        membership.follow_settings(context)
         context.plan_wanted = True
         context.touch_everything()
-        for run in self.state.runs.touched.values():
-            if run.state is RunState.RUNNING:
-                context.memory(MeasuringMemory).watch(context, run)
-                context.memory(ReplicaMemory).watch(context, run)
         return self.handle([Tick()], now)
 
-    def deadline(self) -> Millis | None:
+    def next_alarm(self) -> Millis | None:
         """When `handle` must be called at the latest, be it with no event."""
         return self._context.alarms.next()
 
@@ -131,6 +136,8 @@ class Machine:
         self._plan()
         if self._forgets and (over_ms := self.state.over.next_ms()) is not None:
             context.alarms.at(Millis(over_ms + self.settings.history_kept_ms), _FORGET)
+        for end in context.features.end:
+            end(context)
         return context.outbox.actions
 
     def published(self) -> ReadModel:
@@ -192,14 +199,14 @@ class Machine:
                 commands.cancel(context, event)
             case DrainRequested():
                 draining.ordered(context, event)
-            case SuspendRequested():
-                suspending.suspend(context, event)
-            case ResumeRequested():
-                suspending.resume(context, event)
+            case SuspendRequested() | ResumeRequested():
+                orders.follow(context, event)
+            case SecretChanged() | SecretsListed() | SecretsRefused():
+                secrets.follow(context, event)
             case NodeRequested():
                 nodes.requested(context, event)
             case MoveRequested():
-                partitioning.move(context, event)
+                membership.move(context, event)
             case InstanceUp():
                 handlers.instance_up(context, event)
             case InstanceGone():
@@ -222,14 +229,10 @@ class Machine:
                 handlers.progress_sampled(context, event)
             case WorkerLost():
                 handlers.worker_lost(context, event)
-            case CheckpointsListed():
-                gangs.listed(context, event)
-            case OutputsPlaced():
-                outputs.placed(context, event)
-            case PartGiven():
-                epochs.given(context, event)
-            case PartsMerged():
-                epochs.merged(context, event)
+            case CheckpointsListed() | OutputsPlaced() | PartGiven() | PartsMerged():
+                self._apply_stored(event)
+            case RemovalRequested() | ResultsRemoved() | ResultsExpired():
+                follow_results(context, event)
             case PlanReady() | PlanFailed():
                 self._planned(event)
             case ClosingDown():
@@ -240,6 +243,21 @@ class Machine:
                 pass
             case _:
                 assert_never(event)
+
+    def _apply_stored(
+        self, event: CheckpointsListed | OutputsPlaced | PartGiven | PartsMerged
+    ) -> None:
+        """Apply news of what tasks have stored."""
+        context = self._context
+        match event:
+            case CheckpointsListed():
+                gangs.listed(context, event)
+            case OutputsPlaced():
+                outputs.placed(context, event)
+            case PartGiven():
+                epochs.given(context, event)
+            case PartsMerged():
+                epochs.merged(context, event)
 
     # -- planning --------------------------------------------------------------------------------
 

@@ -92,9 +92,9 @@ class Outbox:
             order = self._order(run, latest + 1, run.target)
             self._actions.append(FetchFiles(run.target, order))
 
-    def kill(self, instance: InstanceId, run: RunId, attempt: int) -> None:
+    def kill(self, instance: InstanceId, run: RunId, attempt: int, grace_ms: int = 0) -> None:
         """Tell a worker to stop something that nobody wants there."""
-        self._actions.append(StopTask(instance, run, attempt, 0))
+        self._actions.append(StopTask(instance, run, attempt, grace_ms))
 
     def forget_task(self, instance: InstanceId, run: RunId, attempt: int) -> None:
         """Tell a worker that an exit is written down; nothing is said of the attempt again."""
@@ -129,6 +129,8 @@ class Outbox:
             outputs_stored=job.spec.several_runs,
             fork=_fork_order(job, run),
             origins=() if run.extra else job.spec.origins_of(run.index),
+            table="" if job.spec.array.table is None else job.spec.array.table.blob,
+            secrets=job.spec.needed_secrets,
         )
 
     def _gang(self, run: TaskRun) -> Gang | None:
@@ -176,7 +178,7 @@ class Outbox:
 
 def _fork_order(job: Job, run: TaskRun) -> ForkOrder | None:
     spec = job.spec
-    if spec.forking.forks == 1:
+    if not spec.forked:
         return None
     rule = spec.forking.merge
     return ForkOrder(

@@ -41,6 +41,7 @@ class Limits:
         instances: Instances of the cluster, launching and terminating ones included.
         priority: The highest priority of a job that no operator submits.
         grace_period_ms: The longest grace period of a task, from SIGTERM to SIGKILL.
+        max_cost: Charges of one owner's jobs in a calendar month, in micro-dollars.
         recall_grace_ms: The longest grace period where tenants take lent room back, and operators
             cancel jobs.
         shutdown_grace_ms: The longest grace period where the cluster or a worker ends.
@@ -60,6 +61,7 @@ class Limits:
     instances: int = NO_LIMIT
     priority: int = NO_LIMIT
     grace_period_ms: int = NO_LIMIT
+    max_cost: int = NO_LIMIT
     recall_grace_ms: int = NO_LIMIT
     shutdown_grace_ms: int = NO_LIMIT
 
@@ -82,6 +84,8 @@ class Settings:
             start elsewhere once the cloud reports its end.
         unwanted_ms: Time after which an instance of the cluster that is not on record is
             terminated.
+        restored_mark: A number, larger each time that the operator puts the journal back from a
+            backup; 0 for never.
         worker_resend_ms: Time after which a command to a worker without effect is repeated.
         cloud_resend_ms: Time after which a command to the cloud without effect is repeated.
         sync_period_ms: Time between requests for full reports of the cloud and of workers with
@@ -98,6 +102,8 @@ class Settings:
         gang_ports: First and last of the ports on which gangs meet.
         history_kept_ms: Time after which ended jobs and terminated instances leave memory; the
             journal keeps them.
+        results_kept_ms: Time after which what ended jobs have stored is removed; `None` for never.
+        feed: Whether events are written for users, which no plan depends on.
         limits: Limits of one job, one user and the cluster.
         estimates: Source of run-time estimates where a job states none.
         preemption: Effect that a waiting job may have on running jobs of lower priority.
@@ -126,6 +132,7 @@ class Settings:
     boot_backoff_ms: int = 300_000
     lost_worker_ms: int = 300_000
     unwanted_ms: int = 0
+    restored_mark: int = 0
     worker_resend_ms: int = 15_000
     cloud_resend_ms: int = 60_000
     sync_period_ms: int = 60_000
@@ -138,6 +145,7 @@ class Settings:
     profile: bool = False
     gang_ports: tuple[int, int] = (20_000, 29_999)
     history_kept_ms: int = NEVER_MS
+    results_kept_ms: int | None = None
     limits: Limits = Limits()
     estimates: Estimates = Estimates.POSTERIOR
     preemption: Preemption = Preemption.NEVER
@@ -150,6 +158,7 @@ class Settings:
     pool_share_ppm: int = MILLION
     price_limit_ppm: int | None = 4 * MILLION
     round_work: int = ROUND_WORK
+    feed: bool = False
 
     @property
     def assumed_delays(self) -> Delays:

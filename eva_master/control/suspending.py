@@ -18,42 +18,52 @@ from eva_wire.values.errors import NotFound
 from eva_wire.values.ids import Millis
 from eva_wire.values.states import HOLDING, TERMINAL_RUN, JobState, RunState
 
-_CAN = (JobState.PENDING, JobState.RUNNING)
+CAN_REST = (JobState.PENDING, JobState.RUNNING)
+"""States of jobs that can be suspended."""
 
 
 def suspend(context: Context, event: SuspendRequested) -> None:
-    """Suspend a job; a job that is suspended by a user, ending or over stays as it is."""
-    job = _known(context, event)
+    """Suspend a job; a job that is suspended by a user, ending or over stays as it is.
+
+    One that rests at its owner's limit does not go on by itself any more.
+    """
+    job = known(context, event)
     if job is None:
         return
-    if job.state in _CAN and job.suspension is None:
-        suspension = Suspension(Suspender.USER, context.now, who=event.owner)
-        suspended = replace(job, suspension=suspension)
-        if job.state is JobState.PENDING:
-            suspended = _resting(suspended, context.now)
-        context.put_job(suspended)
-        for run in context.state.in_hand(job.id):
-            if run.target is not None and run.state not in TERMINAL_RUN:
-                context.put_run(replace(run, target=None, fetched=None))
-            context.stop(context.state.runs[run.id], StopReason.SUSPEND)
+    rests = job.suspension is not None and job.suspension.by is not Suspender.MONTH
+    if job.state in CAN_REST and not rests:
+        rest(context, job, Suspension(Suspender.USER, context.now, who=event.owner))
     context.outbox.add(Reply(event.command, job.id, owner=event.owner))
 
 
-def resume(context: Context, event: ResumeRequested) -> None:
-    """Have a job go on that a user has suspended; any other stays as it is."""
-    job = _known(context, event)
-    if job is None:
-        return
-    if job.state in _CAN and job.suspension is not None:
-        resumed = replace(job, suspension=None)
-        if not context.state.suspended.partly(job.id):
-            resumed = awake(context, resumed)
-        context.put_job(resumed)
-        context.plan_wanted = True
-    context.outbox.add(Reply(event.command, job.id, owner=event.owner))
+def rest(context: Context, job: Job, suspension: Suspension) -> None:
+    """Have all tasks of a job stop from checkpoints, and no plan be about it.
+
+    Args:
+        context: The present one.
+        job: Pending or running; where it is suspended already, the reason changes.
+        suspension: Why.
+    """
+    suspended = replace(job, suspension=suspension)
+    if job.state is JobState.PENDING:
+        suspended = _resting(suspended, context.now)
+    context.put_job(suspended)
+    for run in context.state.in_hand(job.id):
+        if run.target is not None and run.state not in TERMINAL_RUN:
+            context.put_run(replace(run, target=None, fetched=None))
+        context.stop(context.state.runs[run.id], StopReason.SUSPEND)
 
 
-def _known(context: Context, event: SuspendRequested | ResumeRequested) -> Job | None:
+def go_on(context: Context, job: Job) -> Job:
+    """The job once it is suspended no more, to be put on record; a plan is wanted for it."""
+    context.plan_wanted = True
+    resumed = replace(job, suspension=None)
+    rests = context.state.suspended.partly(job.id) or job.missing_secrets
+    return resumed if rests else awake(context, resumed)
+
+
+def known(context: Context, event: SuspendRequested | ResumeRequested) -> Job | None:
+    """The job of a command; `None`, and the user is told, if there is none."""
     job = context.state.jobs.get(event.job)
     if job is None:
         error = NotFound(f"there is no job {event.job}", hint="see: eva ls --all")
@@ -77,9 +87,12 @@ def by_plan(context: Context, entry: Suspend) -> None:
 
 
 def at_rest(context: Context, job: Job) -> Job:
-    """The job once none of its tasks runs any more: if it is suspended, it rests from now on."""
+    """The job once none of its tasks runs any more: if it is suspended, it rests from now on.
+
+    A job that lacks a secret rests, too: its user can have it go on, and no plan.
+    """
     suspended = job.suspension is not None or context.state.suspended.partly(job.id)
-    return _resting(job, context.now) if suspended else job
+    return _resting(job, context.now) if suspended or job.missing_secrets else job
 
 
 def _resting(job: Job, now: Millis) -> Job:

@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from eva_master.model.catalog import Offering, base_family
+from eva_master.model.changes import Deferred
 from eva_master.model.planning.plan import Json
 from eva_wire.values.ids import JobId, Millis
 
@@ -206,6 +207,11 @@ class Boots:
         """Jobs with a task whose instance ended as it ran there, one at least."""
         lost = (scope for scope in self.streaks if scope.startswith(_LOST))
         return tuple(JobId(scope.removeprefix(_LOST)) for scope in lost)
+
+    @property
+    def documents(self) -> Mapping[str, Deferred]:
+        """The document in which the journal keeps them."""
+        return {"boots": self.to_json}
 
     def to_json(self) -> dict[str, Json]:
         """The form in which the journal keeps it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from eva_master.learning.colocation import table_from_json
 from eva_master.learning.delays import OF_TYPES, DelayTable
@@ -14,6 +14,7 @@ from eva_master.learning.standalone import StandaloneTable
 from eva_master.learning.voices.lessons import NOTHING, Lessons
 from eva_master.learning.voices.names import OTHERS, Voice
 from eva_master.model.planning.plan import Json
+from eva_master.model.values import replace
 from eva_wire.values.ids import Millis
 
 _VERSION = 4

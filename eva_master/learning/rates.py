@@ -6,9 +6,10 @@ Both estimates forget: an event of one half-life ago counts half, so they follow
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from eva_master.model.planning.plan import Json
+from eva_master.model.values import replace
 from eva_wire.values.ids import MILLIS_PER_HOUR, Millis
 
 _LONGEST_MS = 365 * 24 * MILLIS_PER_HOUR

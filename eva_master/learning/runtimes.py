@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from operator import itemgetter
 
@@ -14,6 +14,7 @@ from eva_master.model.arithmetic.fixed_point import log_ppm
 from eva_master.model.planning.estimate import LONGEST_MS, Estimates
 from eva_master.model.planning.plan import Json
 from eva_master.model.resources import Resources
+from eva_master.model.values import replace
 from eva_wire.values.ids import MILLION, MILLIS_PER_HOUR, Millis, Workload
 
 VALUES_PER_OWNER = 512
@@ -57,7 +58,7 @@ UNKNOWN = Prior(log_ppm(MILLIS_PER_HOUR), 9 * MILLION, ASSUMED_WITHIN, _ASSUMED_
 """Prior of a job without any history: an hour, give or take a factor of twenty."""
 
 
-class Feature(StrEnum):
+class JobFeature(StrEnum):
     """Properties that jobs may have in common, the most informative first."""
 
     WORKLOAD = "workload"
@@ -72,8 +73,8 @@ class Feature(StrEnum):
     MEMORY = "memory"
 
 
-_TELLING = frozenset({Feature.WORKLOAD, Feature.NAME})
-Value = tuple[Feature, str]
+_TELLING = frozenset({JobFeature.WORKLOAD, JobFeature.NAME})
+Value = tuple[JobFeature, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +97,15 @@ class Traits:
         """Values of all features that are known."""
         hour: tuple[Value, ...] = ()
         if self.submitted_ms is not None:
-            hour = ((Feature.HOUR, str(self.submitted_ms // MILLIS_PER_HOUR % 24)),)
+            hour = ((JobFeature.HOUR, str(self.submitted_ms // MILLIS_PER_HOUR % 24)),)
         return (
-            (Feature.WORKLOAD, self.workload),
-            (Feature.NAME, base_of(self.name)),
-            (Feature.OWNER, ""),
+            (JobFeature.WORKLOAD, self.workload),
+            (JobFeature.NAME, base_of(self.name)),
+            (JobFeature.OWNER, ""),
             *hour,
-            (Feature.GPUS, str(self.demand.gpus)),
-            (Feature.CPUS, str(self.demand.milli_cpus)),
-            (Feature.MEMORY, str(self.demand.memory_mib)),
+            (JobFeature.GPUS, str(self.demand.gpus)),
+            (JobFeature.CPUS, str(self.demand.milli_cpus)),
+            (JobFeature.MEMORY, str(self.demand.memory_mib)),
         )
 
 
@@ -263,7 +264,7 @@ class OwnerTimes:
         spread = self.spreads[feature, dict(traits.values())[feature]]
         return spread, _variance(feature, spread)
 
-    def telling_feature(self, traits: Traits) -> Feature | None:
+    def telling_feature(self, traits: Traits) -> JobFeature | None:
         """The feature used by `most_telling`; `None` if no value has a history."""
         errors = [(_variance(name, spread), name) for name, spread in self._known(traits)]
         return min(errors, key=itemgetter(0))[1] if errors else None
@@ -283,7 +284,7 @@ class OwnerTimes:
             return None
         return min(LONGEST_MS, max(1, telling[0].last.usual_ms(mode)))
 
-    def _known(self, traits: Traits) -> list[tuple[Feature, Spread]]:
+    def _known(self, traits: Traits) -> list[tuple[JobFeature, Spread]]:
         return [
             (feature, spread)
             for feature, value in traits.values()
@@ -338,7 +339,7 @@ class OwnerTimes:
         return took if enough else ()
 
 
-def _variance(feature: Feature, spread: Spread) -> int:
+def _variance(feature: JobFeature, spread: Spread) -> int:
     """How far off what is known of a feature's value is expected to be, squared, in millionths."""
     return spread.variance(_ALIKE if feature in _TELLING else _UNLIKE)
 
@@ -435,7 +436,7 @@ def _spreads(rows: Sequence[Json]) -> dict[Value, Spread]:
     for row in rows:
         match row:
             case [str(feature), str(value), *figures]:
-                spreads[Feature(feature), value] = Spread.from_json(figures)
+                spreads[JobFeature(feature), value] = Spread.from_json(figures)
             case _:
                 raise ValueError(f"not a feature's learned run times: {row!r}")
     return spreads

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from eva_master.learning.bounds import bounded
 from eva_master.learning.estimate import MeasuredEstimate, taken
 from eva_master.model.planning.plan import Json
 from eva_master.model.planning.snapshot import StandaloneRates
+from eva_master.model.values import replace
 from eva_wire.values.ids import MILLION, Family, Millis, Workload
 
 Key = tuple[Workload, Family]

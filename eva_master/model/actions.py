@@ -10,8 +10,9 @@ from eva_master.model.job import Program
 from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import Resources
+from eva_master.model.secrets import NeededSecrets
 from eva_wire.values.errors import EvaError
-from eva_wire.values.ids import InstanceId, JobId, RunId
+from eva_wire.values.ids import InstanceId, JobId, Millis, RunId
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,8 @@ class TaskOrder:
         outputs_stored: Whether its outputs go to the object store even where instances share a
             directory, since its task may have several runs.
         fork: How it and the other forks of its job are merged; `None` if it has none.
+        table: Name of the blob whose row of its index has further variables; empty for none.
+        secrets: The secrets that it needs, whose values no order states; `None` for none.
     """
 
     run: RunId
@@ -120,6 +123,8 @@ class TaskOrder:
     outputs_stored: bool = False
     fork: ForkOrder | None = None
     origins: tuple[RunId, ...] = ()
+    table: str = ""
+    secrets: NeededSecrets | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +226,33 @@ class PlaceOutputs:
 
 
 @dataclass(frozen=True, slots=True)
+class RemoveResults:
+    """Remove what the tasks of an ended job have stored; answered by `ResultsRemoved`.
+
+    Attributes:
+        by: The user who had it removed; empty for the end of `results_kept`.
+    """
+
+    job: JobId
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FindExpired:
+    """Ask which jobs ended after a time and up to another one; answered by `ResultsExpired`.
+
+    Attributes:
+        after_ms: The earlier time.
+        until_ms: The later time.
+        most: About how many jobs are wanted, the earliest first.
+    """
+
+    after_ms: Millis
+    until_ms: Millis
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
 class RequestPlan:
     """Ask the planner; answered by `PlanReady` or `PlanFailed` of the same round.
 
@@ -250,4 +282,5 @@ class Reply:
 
 CloudAction = LaunchInstance | TerminateInstance | SyncCloud
 WorkerAction = StartTask | StopTask | FetchFiles | ForgetTask | TellMerge | SyncWorker
-Action = CloudAction | WorkerAction | ListCheckpoints | PlaceOutputs | RequestPlan | Reply
+StoreAction = ListCheckpoints | PlaceOutputs | RemoveResults | FindExpired
+Action = CloudAction | WorkerAction | StoreAction | RequestPlan | Reply

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from eva_master.model.accounting.pool_costs import Stood
+from eva_master.model.feed import FeedEvent
 from eva_master.model.planning.plan import Json
 from eva_master.model.planning.reasons import Reasons
 from eva_master.model.records import Instance, Job, TaskRun
@@ -103,6 +104,7 @@ class Changes:
             ``learned``. JSON-able.
         explained: Jobs of whose tasks it was told anew why they wait; not written, since the first
             plan after a restart says it again.
+        feed: Events that users are told of, by number.
     """
 
     jobs: tuple[Job, ...] = ()
@@ -113,6 +115,7 @@ class Changes:
     rounds: tuple[Round, ...] = ()
     values: Mapping[str, Json | Deferred] = field(default_factory=dict)
     explained: tuple[JobId, ...] = ()
+    feed: tuple[FeedEvent, ...] = ()
 
     @property
     def of_jobs(self) -> set[JobId]:
@@ -126,4 +129,4 @@ class Changes:
     def __bool__(self) -> bool:
         records = self.jobs or self.runs or self.instances
         accounts = self.job_accounts or self.instance_accounts
-        return bool(records or accounts or self.rounds or self.values)
+        return bool(records or accounts or self.rounds or self.values or self.feed)

@@ -10,8 +10,10 @@ from eva_master.model.fleet.nodes import NodeVerb
 from eva_master.model.forks.merging import PartFate
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.plan import Plan, PolicyMemory
-from eva_master.model.records import Ended, Progress
+from eva_master.model.progress import Progress
+from eva_master.model.records import Ended
 from eva_master.model.resources import Resources
+from eva_master.model.secrets import SecretName
 from eva_wire.values.ids import InstanceId, JobId, Millis, OfferingId, Price, RunId
 
 
@@ -78,11 +80,17 @@ class SuspendRequested:
 
 @dataclass(frozen=True, slots=True)
 class ResumeRequested:
-    """A user has a suspended job go on; answered likewise."""
+    """A user has a suspended job go on; answered likewise.
+
+    Attributes:
+        owner: The user who gave the command.
+        max_cost: New most that the job may cost, in micro-dollars; `None` to leave that.
+    """
 
     command: str
     job: JobId
     owner: str = ""
+    max_cost: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +120,41 @@ class DrainRequested:
     instance: InstanceId
     moves: bool = False
     owner: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SecretChanged:
+    """A secret was set or removed; answered by a `Reply` to `command`.
+
+    Attributes:
+        present: Whether it is set now.
+        owner: The user who gave the command.
+    """
+
+    command: str
+    secret: SecretName
+    present: bool
+    owner: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SecretsListed:
+    """All secrets that are set when the master starts."""
+
+    secrets: frozenset[SecretName]
+
+
+@dataclass(frozen=True, slots=True)
+class SecretsRefused:
+    """An attempt cannot be started, since secrets that it needs are not set or not readable.
+
+    Attributes:
+        secrets: The secrets that would have been used.
+    """
+
+    run: RunId
+    attempt: int
+    secrets: tuple[SecretName, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +205,7 @@ class Quoted:
     """New prices of offerings. Offerings that are not in the catalog are ignored.
 
     Attributes:
-        prices: Pairs of offering and price.
+        prices: Pairs of offering and price, which is that of the instance alone.
     """
 
     prices: tuple[tuple[OfferingId, Price], ...]
@@ -256,6 +299,7 @@ class WorkerRegistered:
         measured_mib: Mebibytes that tasks may use, as counted by the machine's kernel; 0 if
             unknown.
         confinement: Description of how tasks are confined, for the user.
+        unfit: Why no task may run there; empty if tasks may.
     """
 
     instance: InstanceId
@@ -265,6 +309,7 @@ class WorkerRegistered:
     address: str = ""
     measured_mib: int = 0
     confinement: str = ""
+    unfit: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,13 +336,14 @@ class ProgressSampled:
 
     Attributes:
         samples: Task run, attempt and progress. The control loop fills in `Progress.rate`.
-        after_silence: Whether earlier reports that were due are missing, or could not be received.
+        disturbed: Whether the time since the last reports is not to be learned from: reports that
+            were due are missing, or a user was in a task of the instance.
     """
 
     instance: InstanceId
     session: int
     samples: tuple[tuple[RunId, int, Progress], ...]
-    after_silence: bool = False
+    disturbed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,6 +386,43 @@ class OutputsPlaced:
 
     run: RunId
     error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RemovalRequested:
+    """A user has removed what an ended job has stored; answered by a `Reply` to `command`.
+
+    Attributes:
+        owner: The user who gave the command.
+    """
+
+    command: str
+    job: JobId
+    owner: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ResultsRemoved:
+    """Nothing is left of what a job has stored; the answer to `RemoveResults`.
+
+    Attributes:
+        error: Why something is; empty if nothing is.
+    """
+
+    job: JobId
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ResultsExpired:
+    """Jobs that ended in a time, and have not been looked at; the answer to `FindExpired`.
+
+    Attributes:
+        until_ms: There are no others that ended up to then.
+    """
+
+    jobs: tuple[JobId, ...]
+    until_ms: Millis
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,6 +518,9 @@ Event = (
     | NodeRequested
     | DrainRequested
     | MoveRequested
+    | SecretChanged
+    | SecretsListed
+    | SecretsRefused
     | InstanceUp
     | InstanceGone
     | LaunchFailed
@@ -449,6 +535,9 @@ Event = (
     | WorkerLost
     | CheckpointsListed
     | OutputsPlaced
+    | RemovalRequested
+    | ResultsRemoved
+    | ResultsExpired
     | PartGiven
     | PartsMerged
     | PlanReady

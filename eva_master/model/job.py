@@ -6,13 +6,16 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
 
 from eva_master.model.accounting.worth import Worth
 from eva_master.model.arithmetic.loop_time import AS_LOOP, WallClock
 from eva_master.model.forks.merging import MergeRule
 from eva_master.model.resources import Resources
+from eva_master.model.secrets import NeededSecrets
 from eva_wire.values.bounds import DEFAULT_TENANT, JobKind
 from eva_wire.values.ids import MILLION, Family, JobId, RunId, Workload, run_id
+from eva_wire.values.notices import Topic
 
 ONCE_A_MINUTE = MergeRule()
 
@@ -280,7 +283,7 @@ def _holds(ascending: Sequence[int], index: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class JobStage:
     """Place of a job among jobs that wait for each other.
 
     Attributes:
@@ -332,20 +335,49 @@ class FailureRules:
     max_duration_ms: int | None = None
 
 
+@lru_cache(maxsize=8)
+def _lines(text: str) -> list[str]:
+    return text.split("\n")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskTable:
+    """The table of an array: a row of it has the variables of a task.
+
+    Attributes:
+        blob: Name of the blob that holds it; empty in a preview.
+        names: Names of the tasks, a line for each; empty if they have none.
+    """
+
+    blob: str
+    names: str = ""
+
+    def name_of(self, index: int) -> str:
+        """The name of a task; empty if it has none."""
+        return _lines(self.names)[index] if self.names else ""
+
+    @property
+    def all_names(self) -> Sequence[str]:
+        """The names of all tasks; empty if they have none."""
+        return _lines(self.names) if self.names else ()
+
+
 @dataclass(frozen=True, slots=True)
 class ArrayRules:
-    """Order of an array's tasks.
+    """Order of an array's tasks, and their table.
 
     Attributes:
         concurrency: How many tasks may have a place at a time; `None` for all.
         stragglers: Treatment of late tasks.
         pilots: Number of tasks that run first, to measure how long the others take; `None` to leave
             it to the policy.
+        table: Variables of each task; `None` if the tasks differ by their index alone.
     """
 
     concurrency: int | None = None
     stragglers: Stragglers = Stragglers.KEEP
     pilots: int | None = None
+    table: TaskTable | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,7 +411,7 @@ class ForkRules:
     merge: MergeRule = ONCE_A_MINUTE
 
 
-ONLY_STAGE = Stage()
+ONLY_STAGE = JobStage()
 USUAL_RESTARTS = Restarts()
 USUAL_FAILURES = FailureRules()
 USUAL_ARRAY = ArrayRules()
@@ -405,12 +437,16 @@ class JobSpec:
         duration_ms: Standalone running time of each task, on the family that sets its reservation
             price, if the user states it.
         unique: Whether no other active job of the owner may have its name.
+        spans_zones: Whether the members of a gang may be in several zones.
         latency: Whether it counts as short where short jobs have a policy of their own.
         spot_wait_ms: How long it waits for a spot instance although it could run on demand.
         worth: Worth of the job's completion, if the user states it.
         deadline: When it is to be done, if the user states it.
         retry: Tasks of an ended job that it repeats; `None` if it repeats none.
         labels: Key and value of each label, sorted by key.
+        max_cost: Micro-dollars that it may be charged in all; `None` for any amount.
+        notify: Topics of which it asks that receivers of notices are told.
+        secrets: Names of the secrets that its tasks get as environment variables.
         stage: The jobs that it waits for, and its DAG.
         restarts: Durations of its stops and starts.
         failing: Number of attempts, and what ends it.
@@ -430,19 +466,31 @@ class JobSpec:
     total_steps: int | None = None
     duration_ms: int | None = None
     unique: bool = False
+    spans_zones: bool = False
     latency: Latency = Latency.AUTO
     spot_wait_ms: int = 0
     worth: Worth | None = None
     deadline: Deadline | None = None
     retry: Retry | None = None
     labels: tuple[tuple[str, str], ...] = ()
-    stage: Stage = ONLY_STAGE
+    secrets: tuple[str, ...] = ()
+    max_cost: int | None = None
+    notify: tuple[Topic, ...] = ()
+    stage: JobStage = ONLY_STAGE
     restarts: Restarts = USUAL_RESTARTS
     failing: FailureRules = USUAL_FAILURES
     array: ArrayRules = USUAL_ARRAY
     elastic: ElasticGang = FIXED_SIZE
     forking: ForkRules = NO_FORKS
     training: Training = UNKNOWN_TRAINING
+
+    @property
+    def sources(self) -> tuple[JobId, ...]:
+        """The ended or earlier jobs whose outputs or checkpoints its tasks read."""
+        jobs = [read.job for task in different(self.tasks) for read in task.program.outputs]
+        if self.retry is not None:
+            jobs += [origin.job for origin in self.retry.origins]
+        return tuple(dict.fromkeys(jobs))
 
     @property
     def indices(self) -> Sequence[int]:
@@ -455,15 +503,41 @@ class JobSpec:
     def text(self) -> int:
         """Characters of its labels, and of its tasks' commands, variables and inputs.
 
-        Equal tasks count once.
+        Equal tasks count once; names of a table's rows count, their values do not.
         """
         labels = sum(len(key) + len(value) for key, value in self.labels)
+        labels += 0 if self.array.table is None else len(self.array.table.names)
         return labels + sum(task.program.text for task in different(self.tasks))
 
     @property
     def size(self) -> int:
         """How many tasks it has."""
         return len(self.indices)
+
+    def name_of(self, index: int) -> str:
+        """The name of a task; empty if it has none."""
+        table = self.array.table
+        return self.tasks[index].name if table is None else table.name_of(index)
+
+    @property
+    def has_mates(self) -> bool:
+        """Whether it is a gang of several tasks; one of a single task begins on its own."""
+        return self.kind is JobKind.GANG and len(self.tasks) > 1
+
+    def index_of(self, name: str) -> int | None:
+        """The index of the task of a name, `None` if it has none."""
+        table = self.array.table
+        names = [task.name for task in self.tasks] if table is None else table.all_names
+        index = names.index(name) if name and name in names else None
+        return index if index is not None and self.has(index) else None
+
+    @property
+    def uploads(self) -> frozenset[str]:
+        """Names of the blobs that its tasks need: lists of files, and its table."""
+        programs = [task.program for task in different(self.tasks)]
+        names = {program.workdir for program in programs if program.workdir}
+        names |= {program.build.context for program in programs if program.build is not None}
+        return frozenset(names if self.array.table is None else {*names, self.array.table.blob})
 
     def has(self, index: int) -> bool:
         """Whether it has a task of an index."""
@@ -480,9 +554,19 @@ class JobSpec:
         return replace(self, tasks=tasks, retry=None)
 
     @property
+    def needed_secrets(self) -> NeededSecrets | None:
+        """The secrets that its attempts need; `None` if they need none."""
+        return NeededSecrets(self.owner, self.tenant, self.secrets) if self.secrets else None
+
+    @property
+    def forked(self) -> bool:
+        """Whether copies of its training may train at once."""
+        return self.forking.forks > 1
+
+    @property
     def several_runs(self) -> bool:
         """Whether tasks of it may have several runs at once."""
-        return self.forking.forks > 1 or self.array.stragglers is not Stragglers.KEEP
+        return self.forked or self.array.stragglers is not Stragglers.KEEP
 
     @property
     def stands_in_line(self) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
-from eva_master.model.catalog import Offering, Purchase
+from eva_master.model.catalog import Offering, Purchase, quoted_at
 from eva_master.model.forks.merging import Merging
 from eva_master.model.job import JobSpec, TaskSpec
 from eva_master.model.planning.suspension import Suspension
+from eva_master.model.progress import NO_PROGRESS, Progress
 from eva_master.model.resources import Resources
 from eva_master.model.values import replace
 from eva_wire.values.bounds import JobKind
@@ -25,6 +26,7 @@ from eva_wire.values.states import (
     MarketRule,
     RunState,
     moved,
+    spent_ms,
 )
 
 
@@ -50,76 +52,10 @@ class StopReason(StrEnum):
     """Its worker no longer lists it; the stop confirms that it is gone."""
     MERGE = "merge"
     """Another fork merges in its place, so it must not train on from a merge of its own."""
+    SECRET = "secret"  # noqa: S105
+    """A secret could not be handed over, so that it never began."""
     LATE = "late"
     """Start overdue: the attempt took too long to begin running, which is a failure."""
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """The progress that a task last reported.
-
-    Attributes:
-        steps: Iterations done in all attempts, as far as checkpoints preserved them.
-        total_steps: Value of `steps` at the end, as the program reports it; 0 if unknown.
-        metrics: The program's own metrics, such as loss and accuracy, by name; those of earlier
-            attempts until this one reports some.
-        rate: Iterations per second over the last window, 0 before the first is complete.
-        at_ms: When the master received it, `None` if that is not on record.
-        first: When the master first received new iterations of the present attempt, and the total
-            by then; `None` before that.
-    """
-
-    steps: int = 0
-    total_steps: int = 0
-    metrics: tuple[tuple[str, float], ...] = ()
-    rate: float = 0.0
-    at_ms: Millis | None = field(default=None, compare=False)
-    first: tuple[Millis, int] | None = field(default=None, compare=False)
-
-    @property
-    def rate_so_far(self) -> float:
-        """Iterations per second since the first report of this attempt; 0 before the second."""
-        if self.first is None or self.at_ms is None or self.at_ms <= self.first[0]:
-            return 0.0
-        return self.new_steps * 1_000 / (self.at_ms - self.first[0])
-
-    @property
-    def new_steps(self) -> int:
-        """Iterations of the present attempt since its first report."""
-        return 0 if self.first is None else max(0, self.steps - self.first[1])
-
-    def at_rate(self, rate: float) -> Progress:
-        """This progress with another rate."""
-        if rate == self.rate:
-            return self
-        return Progress(self.steps, self.total_steps, self.metrics, rate, self.at_ms, self.first)
-
-    def resumed(self) -> Progress:
-        """This progress at the start of an attempt, before any measurement."""
-        return Progress(self.steps, self.total_steps, self.metrics, at_ms=self.at_ms)
-
-    def heard(self, at: Millis, earlier: Progress) -> Progress:
-        """This progress, received at a certain time and after earlier progress."""
-        first = earlier.first
-        if first is not None and self.steps < first[1]:
-            first = None
-        if first is None and self.steps > earlier.steps:
-            first = (at, self.steps)
-        return Progress(self.steps, self.total_steps, self.metrics, self.rate, at, first)
-
-    def after(self, earlier: Progress) -> Progress:
-        """This progress with the rate, and metrics if it has none, of earlier progress.
-
-        A program that resumes from its last checkpoint may have nothing left to measure.
-        """
-        metrics = self.metrics or earlier.metrics
-        return Progress(
-            self.steps, self.total_steps, metrics, earlier.rate, self.at_ms, earlier.first
-        )
-
-
-NO_PROGRESS = Progress()
-"""Nothing was reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,15 +191,13 @@ class Job:
     meeting: Meeting | None = None
     """Meeting point of the attempt started last; `None` unless it is a gang of several."""
     resume: int | None = None
-    """The checkpoint generation that the next attempt will resume from, once decided, while later
-    ones are removed; else `None`."""
+    """Checkpoint generation that the next attempt resumes from, while later ones are removed."""
     failure: Failure | None = None
     """The first failure in a gang's present attempt, until the attempt is over."""
     first_failure: Failure | None = None
     """How the first task of an array failed for good; `None` if none has."""
     released_ms: Millis | None = None
-    """When the last of the jobs that it depends on had succeeded; `None` before, and if it depends
-    on none."""
+    """When the last of the jobs that it depends on had succeeded; `None` before, or without any."""
     unmet: Ended | None = None
     """The job that it depends on and that did not succeed, if it ended for that."""
     stop_within_ms: int | None = None
@@ -291,6 +225,18 @@ class Job:
     """Since when `buys` has that value; `None` if it never changed."""
     buys_until_ms: Millis | None = None
     """Until when it waits for spot instances at most; `None` if it does not."""
+    missing_secrets: tuple[str, ...] = ()
+    """Secrets that it uses and that are not set; no attempt starts meanwhile."""
+
+    cap: int | None = None
+    """Micro-dollars that it may cost, as its owner said last; `None` for what its file says."""
+    cap_told: bool = False
+    """Whether most of `max_cost` was spent, of which its owner was told."""
+
+    @property
+    def max_cost(self) -> int | None:
+        """Micro-dollars that it may cost; `None` for any."""
+        return self.spec.max_cost if self.cap is None else self.cap
 
     @property
     def members(self) -> int:
@@ -304,7 +250,7 @@ class Job:
     def forked(self) -> bool:
         """Whether several copies of it may train at once: not any more once it is unforked."""
         unforked = self.merging is not None and self.merging.unforked
-        return self.spec.forking.forks > 1 and not unforked
+        return self.spec.forked and not unforked
 
     @property
     def partition(self) -> str:
@@ -336,6 +282,15 @@ class Job:
     def state(self) -> JobState:
         """The current state, the last of the history."""
         return JOB_STATES[self.history[-1][0]]
+
+    @property
+    def since_ms(self) -> Millis:
+        """When it entered its current state."""
+        return Millis(self.history[-1][1])
+
+    def waited_ms(self, now: Millis) -> int:
+        """For how long it has waited by now: none of its tasks had started, or all were stopped."""
+        return spent_ms(self.history, JobState.PENDING, now)
 
     @property
     def is_gang(self) -> bool:
@@ -453,6 +408,21 @@ class TaskRun:
         """The current state, the last of the history."""
         return COPY_STATES[self.history[-1][0]]
 
+    @property
+    def since_ms(self) -> Millis:
+        """When it entered its current state."""
+        return Millis(self.history[-1][1])
+
+    @property
+    def waiting_since_ms(self) -> Millis | None:
+        """Since when it has been waiting for a place; `None` if it has one, or is over."""
+        waits = self.state is RunState.WAITING and self.target is None
+        return self.since_ms if waits else None
+
+    def ran_ms(self, now: Millis) -> int:
+        """For how long it has run by now, in the attempts that are on record."""
+        return spent_ms(self.history, RunState.RUNNING, now)
+
     def entering(self, state: RunState, at: Millis) -> History:
         """The history after a transition to `state`; raises `IllegalTransition`."""
         return moved(f"task run {self.id}", self.history, state, at)
@@ -567,6 +537,11 @@ class Instance:
         return INSTANCE_STATES[self.history[-1][0]]
 
     @property
+    def since_ms(self) -> Millis:
+        """When it entered its current state."""
+        return Millis(self.history[-1][1])
+
+    @property
     def takes_tasks(self) -> bool:
         """Whether nobody has decided or recommended that it be left."""
         return not self.at_risk and self.drain is None
@@ -586,12 +561,12 @@ class Instance:
         """Whether it is a machine of the operator's own."""
         return self.offering.purchase is Purchase.OWNED
 
-    def at_price(self, price: Price, now: Millis) -> Instance:
-        """The instance with a new price from a given time on."""
-        if price == self.offering.price:
+    def at_price(self, machine_price: Price, now: Millis) -> Instance:
+        """The instance with a new price from a given time on, beside what is attached to it."""
+        if machine_price == self.offering.machine_price:
             return self
         until = (*self.paid, (now, self.offering.price))
-        return replace(self, offering=replace(self.offering, price=price), paid=until)
+        return replace(self, offering=quoted_at(self.offering, machine_price), paid=until)
 
     def demand_of(self, task: TaskSpec) -> Resources | None:
         """The demand of `task` on this instance; `None` if it cannot run on its family."""

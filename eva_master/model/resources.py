@@ -1,4 +1,4 @@
-"""Quantities of GPUs, CPU time and memory."""
+"""Quantities of GPUs, CPU time, memory and disk."""
 
 from __future__ import annotations
 
@@ -14,17 +14,20 @@ class Resources:
         gpus: Whole GPUs.
         milli_cpus: Thousandths of a vCPU.
         memory_mib: Mebibytes of memory.
+        disk_mib: Mebibytes of disk, beside those for images.
     """
 
     gpus: int = 0
     milli_cpus: int = 0
     memory_mib: int = 0
+    disk_mib: int = 0
 
     def __add__(self, other: Resources) -> Resources:
         return Resources(
             self.gpus + other.gpus,
             self.milli_cpus + other.milli_cpus,
             self.memory_mib + other.memory_mib,
+            self.disk_mib + other.disk_mib,
         )
 
     def __sub__(self, other: Resources) -> Resources:
@@ -32,6 +35,7 @@ class Resources:
             self.gpus - other.gpus,
             self.milli_cpus - other.milli_cpus,
             self.memory_mib - other.memory_mib,
+            self.disk_mib - other.disk_mib,
         )
 
     def fits(self, room: Resources) -> bool:
@@ -40,6 +44,7 @@ class Resources:
             self.gpus <= room.gpus
             and self.milli_cpus <= room.milli_cpus
             and self.memory_mib <= room.memory_mib
+            and self.disk_mib <= room.disk_mib
         )
 
     def shortfall(self, room: Resources) -> Resources:
@@ -48,6 +53,16 @@ class Resources:
             max(0, self.gpus - room.gpus),
             max(0, self.milli_cpus - room.milli_cpus),
             max(0, self.memory_mib - room.memory_mib),
+            max(0, self.disk_mib - room.disk_mib),
+        )
+
+    def times(self, count: int) -> Resources:
+        """So many of this together."""
+        return Resources(
+            self.gpus * count,
+            self.milli_cpus * count,
+            self.memory_mib * count,
+            self.disk_mib * count,
         )
 
     def times_in(self, room: Resources) -> int | None:
@@ -56,6 +71,7 @@ class Resources:
             (self.gpus, room.gpus),
             (self.milli_cpus, room.milli_cpus),
             (self.memory_mib, room.memory_mib),
+            (self.disk_mib, room.disk_mib),
         )
         return min((room_part // each for each, room_part in parts if each), default=None)
 
@@ -65,11 +81,13 @@ class Resources:
             max(self.gpus, other.gpus),
             max(self.milli_cpus, other.milli_cpus),
             max(self.memory_mib, other.memory_mib),
+            max(self.disk_mib, other.disk_mib),
         )
 
     def __str__(self) -> str:
         cpus = f"{self.milli_cpus / 1000:g}"
-        return f"{self.gpus} GPUs, {cpus} vCPUs, {self.memory_mib / 1024:g} GiB"
+        disk = f", {self.disk_mib / 1024:g} GiB of disk" if self.disk_mib else ""
+        return f"{self.gpus} GPUs, {cpus} vCPUs, {self.memory_mib / 1024:g} GiB{disk}"
 
 
 NOTHING = Resources()
@@ -77,9 +95,10 @@ NOTHING = Resources()
 
 def total(amounts: Iterable[Resources]) -> Resources:
     """The sum of some amounts."""
-    gpus = milli_cpus = memory_mib = 0
+    gpus = milli_cpus = memory_mib = disk_mib = 0
     for amount in amounts:
         gpus += amount.gpus
         milli_cpus += amount.milli_cpus
         memory_mib += amount.memory_mib
-    return Resources(gpus, milli_cpus, memory_mib)
+        disk_mib += amount.disk_mib
+    return Resources(gpus, milli_cpus, memory_mib, disk_mib)

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from eva_master.model.catalog import Offering, Purchase
+from eva_master.model.catalog import Offering, Purchase, at_price_with_disk
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import (
     Assign,
-    Duplicate,
-    Fork,
+    ExtraRun,
     Hold,
+    NewInstance,
     Plan,
     PlanEntry,
     left,
     pooled,
 )
-from eva_master.model.planning.snapshot import RunView, Snapshot
-from eva_master.model.resources import Resources
+from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
+from eva_master.model.resources import Resources, total
 from eva_master.packing.precedence import among_all
-from eva_master.packing.room import Place, places_after, room_left
+from eva_master.packing.room import Place, need_on, places_after, room_left
+from eva_master.packing.zones import keeps_to_one_zone, zones_of
 from eva_wire.values.bounds import JobKind
 from eva_wire.values.ids import InstanceId, JobId, RunId
 
@@ -52,12 +53,10 @@ class PlanEffect:
     Attributes:
         now: The cluster before the plan.
         plan: The plan.
-        forks: Forks that begin with it.
     """
 
     now: Snapshot
     plan: Plan
-    forks: tuple[Fork, ...] = ()
 
     @cached_property
     def runs(self) -> Mapping[RunId, RunView]:
@@ -101,8 +100,21 @@ class PlanEffect:
 
     @cached_property
     def launched(self) -> Mapping[int, Offering]:
-        """Offerings of the new instances, by their keys."""
-        return {launch.key: launch.offering for launch in self.plan.launches}
+        """Offerings of the new instances, by their keys.
+
+        Policies compare prices without the disk that tasks state; here it is part of the price.
+        """
+        return {
+            launch.key: at_price_with_disk(launch.offering, self._disk(launch))
+            if launch.offering.type.sized_disk
+            else launch.offering
+            for launch in self.plan.launches
+        }
+
+    def _disk(self, launch: NewInstance) -> int:
+        """MiB of disk for the task runs on a new instance."""
+        needs = (need_on(run.task, launch.offering) for run in self.occupants.get(launch.key, ()))
+        return total(needs).disk_mib
 
     @cached_property
     def offerings(self) -> Mapping[Place, Offering]:
@@ -120,14 +132,37 @@ class PlanEffect:
     def used(self) -> frozenset[Place]:
         """Instances to which the plan has runs come, or that it puts into pools."""
         entries = self.plan.entries
-        used = {entry.on for entry in entries if isinstance(entry, Assign | Duplicate)}
-        used.update(fork.on for fork in self.forks)
+        used = {entry.on for entry in entries if isinstance(entry, Assign | ExtraRun)}
         return self.members.union(used)
+
+    def is_torn(self, job: JobView) -> bool:
+        """Whether a job has task runs in several zones afterwards that belong into one."""
+        if not keeps_to_one_zone(job.spec):
+            return False
+        return len(zones_of(self.sited(self.places[run] for run in job.runs))) > 1
+
+    def sited(self, places: Iterable[Place | None]) -> Iterator[Offering]:
+        """The offerings of some places, those of draining instances included."""
+        for place in places:
+            offering = None if place is None else self._everywhere.get(place)
+            if offering is not None:
+                yield offering
+
+    @cached_property
+    def _everywhere(self) -> Mapping[Place, Offering]:
+        offerings: dict[Place, Offering] = {view.id: view.offering for view in self.now.draining}
+        offerings.update(self.offerings)
+        return offerings
 
     def free(self, place: Place) -> Resources:
         """Room on an instance afterwards, beside all its task runs."""
         offerings, runs = {place: self.offerings[place]}, self.occupants.get(place, ())
         return room_left(offerings, runs, self.places)[place]
+
+    def fits(self, key: int, view: InstanceView) -> bool:
+        """Whether an empty instance holds the task runs on a new one of the same type."""
+        needs = (need_on(run.task, view.offering) for run in self.occupants.get(key, ()))
+        return total(needs).fits(view.offering.type.capacity)
 
     @cached_property
     def units(self) -> list[Unit]:
@@ -150,7 +185,7 @@ class PlanEffect:
     @cached_property
     def keeping(self) -> frozenset[InstanceId]:
         """Live instances that stay though they are empty: owned ones, and members of pools."""
-        members = {member for pool in self.plan.pools if not pool.lent for member in pool.members}
+        members = {member for pool in self.plan.pools if not pool.shared for member in pool.members}
         return frozenset(
             view.id
             for view in self.now.instances
@@ -159,14 +194,9 @@ class PlanEffect:
 
     def with_plan(self, plan: Plan) -> PlanEffect:
         """The effect of another plan on the same cluster; itself if the plan is its own."""
-        return self if plan is self.plan else self._changed(plan, self.forks)
-
-    def with_forks(self, forks: tuple[Fork, ...]) -> PlanEffect:
-        """The effect with other forks that begin."""
-        return self if forks == self.forks else self._changed(self.plan, forks)
-
-    def _changed(self, plan: Plan, forks: tuple[Fork, ...]) -> PlanEffect:
-        effect = PlanEffect(self.now, plan, forks)
+        if plan is self.plan:
+            return self
+        effect = PlanEffect(self.now, plan)
         # The indexes of the cluster stay as they are.
         effect.__dict__.update(runs=self.runs, jobs=self.jobs)
         return effect
@@ -220,6 +250,6 @@ def without_unused(plan: Plan) -> Plan:
     entries = tuple(
         entry
         for entry in plan.entries
-        if not isinstance(entry, Duplicate) or isinstance(entry.on, str) or entry.on in used
+        if not isinstance(entry, ExtraRun) or isinstance(entry.on, str) or entry.on in used
     )
     return replace(plan, launches=launches, entries=entries)

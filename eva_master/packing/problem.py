@@ -21,7 +21,7 @@ from eva_master.packing.valuation.gang_pace import GangPart, parts
 from eva_master.packing.valuation.reservation_price import worths
 from eva_master.packing.valuation.task_classes import UNKNOWN, PricedShape, RankedClass, TaskClass
 from eva_master.packing.valuation.task_shapes import TaskShape, TaskTraits
-from eva_master.packing.valuation.vectors import IMPOSSIBLE, vector
+from eva_master.packing.valuation.vectors import IMPOSSIBLE, WIDTH, Vector, vector
 from eva_wire.values.bounds import JobKind
 from eva_wire.values.ids import MILLION, Family, InstanceId, OfferingId, RunId, Workload, base_of
 
@@ -111,7 +111,8 @@ class Problem:
         sold_as: Offering of each live instance.
         classes: Sorted; a class is named by its number.
         class_of: Class of every task run.
-        need: Per family, a row per class: GPUs, milli-CPUs, MiB.
+        need: Per family, a row per class, with the columns of a `Vector`.
+        width: Number of its columns that matter: without the last if no class needs disk.
         uniform: Whether all tasks are worth the same on every family.
         workloads: Per class, its number in `throughput`.
         values: Values of the classes, at the reservation prices of this snapshot.
@@ -154,8 +155,9 @@ class Problem:
             family: [ranking.needs[number] for ranking in ranked]
             for number, family in enumerate(self._prices.families)
         }
+        self.width = WIDTH if any(map(_needs_disk, self.classes)) else WIDTH - 1
         self.need: Mapping[Family, Ints] = {
-            family: np.array(rows, dtype=np.int64).reshape(-1, 3)
+            family: np.array(rows, dtype=np.int64).reshape(-1, WIDTH)
             for family, rows in self._rows.items()
         }
         labels = frozenset(task_class.workload for task_class in self.classes)
@@ -369,36 +371,40 @@ class Problem:
         """Whether an empty machine of a type holds a task, by class."""
         holds = self._hosted.get(machine)
         if holds is None:
-            capacity = np.array(vector(machine.capacity), dtype=np.int64)
-            fits = self.need[machine.family] <= capacity
+            fits = self.need[machine.family] <= self.capacity(machine)
             holds = self._hosted[machine] = np.asarray(fits.all(axis=1))
         return holds
 
+    def capacity(self, machine: InstanceType) -> Ints:
+        """Capacity of a type, with the columns of `need`."""
+        return np.array(vector(machine.capacity), dtype=np.int64)
+
     def shares(self, machine: InstanceType) -> Ints:
-        """Share of a machine's GPUs, CPU time and memory for a task of each class (columns).
+        """Share of a machine's resources for a task of each class (columns).
 
         In millionths, rounded down.
         """
         shares = self._shares.get(machine)
         if shares is None:
-            capacity = np.maximum(np.array(vector(machine.capacity), dtype=np.int64), 1)
+            capacity = np.maximum(self.capacity(machine), 1)
             need = np.ascontiguousarray(self.need[machine.family].T)
             shares = need * MILLION // capacity[:, np.newaxis]
             self._shares[machine] = shares
         return shares
 
-    def total(self, family: Family, task_set: TaskSet) -> tuple[int, int, int]:
-        """Demand of a set of tasks on a family: GPUs, milli-CPUs, MiB."""
+    def total(self, family: Family, task_set: TaskSet) -> Vector:
+        """Demand of a set of tasks on a family."""
         rows = self._rows[family]
-        gpus = cpus = memory = 0
+        gpus = cpus = memory = disk = 0
         for number, count in task_set.items():
             need = rows[number]
-            gpus, cpus, memory = (
+            gpus, cpus, memory, disk = (
                 gpus + count * need[0],
                 cpus + count * need[1],
                 memory + count * need[2],
+                disk + count * need[3],
             )
-        return gpus, cpus, memory
+        return gpus, cpus, memory, disk
 
     def fits(self, offering: OfferingId, task_set: TaskSet) -> bool:
         """Whether an empty instance of the offering holds a set of tasks."""
@@ -453,3 +459,7 @@ class Problem:
         return np.bincount(np.array(numbers, dtype=np.int64), minlength=len(self.classes)).astype(
             np.int64
         )
+
+
+def _needs_disk(task_class: TaskClass) -> bool:
+    return any(need.disk_mib for _, need in task_class.demand)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from eva_master.model.catalog import base_family
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.job_view import JobView
-from eva_master.model.planning.plan import Assign, Duplicate, Fork, Hold, Plan, Resize
+from eva_master.model.planning.plan import Assign, ExtraRun, Hold, Plan, Resize
 from eva_master.model.planning.sizes import with_sizes
 from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
 from eva_master.model.planning.tenancy import ANY_FAMILY, Quota
@@ -425,23 +425,17 @@ def within(effect: PlanEffect, use: Use) -> PlanEffect:
         else:
             why = share.refusal(more, sum(more.values()))
             held.update((entry.run, why) for entry in unit.entries)
-    doubles = {
-        entry.run
+    entries = tuple(
+        entry
         for entry in plan.entries
-        if isinstance(entry, Duplicate) and not check.begins(entry.run, entry.on, shares)
-    }
-    forks = tuple(fork for fork in effect.forks if check.forks(fork, shares))
-    if doubles:
-        entries = tuple(
-            entry
-            for entry in plan.entries
-            if not (isinstance(entry, Duplicate) and entry.run in doubles)
-        )
+        if not isinstance(entry, ExtraRun) or check.begins(entry, shares)
+    )
+    if len(entries) < len(plan.entries):
         plan = replace(plan, entries=entries)
     plan = _resized(plan, shorter, check)
     if plan is not effect.plan:
         effect = effect.with_plan(without_unused(plan))
-    return effect.with_forks(forks).drop(held)
+    return effect.drop(held)
 
 
 class _PlannedFamilies:
@@ -490,20 +484,12 @@ class _PlannedFamilies:
         view = self.runs.get(run)
         return None if view is None else view.job
 
-    def begins(self, name: RunId, on: InstanceId | int, shares: Mapping[str, QuotaUse]) -> bool:
+    def begins(self, extra: ExtraRun, shares: Mapping[str, QuotaUse]) -> bool:
         """Whether an extra run may begin; it counts like any other then."""
-        run = self.runs.get(name)
-        return run is None or self._takes(run, on, shares)
-
-    def forks(self, fork: Fork, shares: Mapping[str, QuotaUse]) -> bool:
-        """Whether a fork may begin within its tenant's quota."""
-        run = next(
-            (candidate for candidate in self.runs.values() if candidate.job == fork.job), None
-        )
-        return run is None or self._takes(run, fork.on, shares)
-
-    def _takes(self, run: RunView, on: InstanceId | int, shares: Mapping[str, QuotaUse]) -> bool:
-        family, gpus = self._taken(run, on)
+        run = self.runs.get(extra.run)
+        if run is None:
+            return True
+        family, gpus = self._taken(run, extra.on)
         share = shares[self._jobs[run.job].spec.tenant]
         if gpus and not share.allows({family: gpus}):
             return False

@@ -25,15 +25,15 @@ class WorkKind(IntEnum):
 
     LOAD = 20_000
     """A task multiset that the local search meets for the first time in a round."""
-    CANDIDATE = 300
+    CANDIDATE = 20
     """A place that it considers for a task."""
-    MEMBERS = 1_000
+    MEMBERS = 10
     """Members of one gang and class that it visits at such a place."""
-    TAKEN = 7_000
+    TAKEN = 400
     """A task that it takes from its place, to put it back there or elsewhere."""
     SET = 250
     """A task set that pricing looks at."""
-    EXCHANGED = 50
+    EXCHANGED = 25
     """A pair of instances that the search compares to send tasks back where they run."""
     RESIZED = 30_000
     """A task of a plan that is compared with others for another size of one elastic gang."""

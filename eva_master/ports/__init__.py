@@ -11,8 +11,10 @@ from typing import Any, Protocol
 
 from eva_master.model.actions import (
     CloudAction,
+    FindExpired,
     ListCheckpoints,
     PlaceOutputs,
+    RemoveResults,
     Reply,
     RequestPlan,
     WorkerAction,
@@ -25,6 +27,7 @@ from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.spot_choice import SpotChoice
+from eva_master.model.secrets import NeededSecrets
 from eva_master.ports.reading import ReadModel
 from eva_wire.values.ids import Millis
 
@@ -82,6 +85,23 @@ class WorkerLink(Protocol):
         ...
 
 
+class Secrets(Protocol):
+    """Opens secrets. Any thread may use it."""
+
+    def values(self, needs: NeededSecrets) -> Mapping[str, str]:
+        """The values of secrets by name, for an order to start.
+
+        Raises:
+            UnreadableSecret: One is not set, or cannot be read.
+            StorageError: The database cannot be read.
+        """
+        ...
+
+    def missing(self, needs: NeededSecrets) -> tuple[str, ...]:
+        """Names of needed secrets that are not set, or cannot be read."""
+        ...
+
+
 class Planner(Protocol):
     """Runs the policy, in this thread or elsewhere."""
 
@@ -107,6 +127,18 @@ class Checkpoints(Protocol):
         Files that the task's own run has left there are removed. A request that is repeated while
         it is carried out is dropped; afterwards it is carried out again, to the same effect.
         """
+        ...
+
+    def remove(self, request: RemoveResults) -> None:
+        """Remove all that a job's tasks have stored; `ResultsRemoved` is posted.
+
+        A request that is repeated while it is carried out is dropped; afterwards it is carried out
+        again, to the same effect.
+        """
+        ...
+
+    def expired(self, request: FindExpired) -> None:
+        """Find jobs that ended in a time; `ResultsExpired` is posted, unless that fails."""
         ...
 
 
@@ -162,6 +194,22 @@ class RoundHistory(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """An object of a store, without its content.
+
+    Attributes:
+        size: In bytes.
+        modified_ms: When it was stored.
+        version: Changes with the content.
+    """
+
+    key: str
+    size: int
+    modified_ms: Millis
+    version: str
+
+
 class ObjectStore(Protocol):
     """Storage of bytes by name, which outlives every instance.
 
@@ -178,6 +226,18 @@ class ObjectStore(Protocol):
 
     async def size(self, key: str) -> int | None:
         """The size of an object in bytes; `None` if there is none."""
+        ...
+
+    async def find(self, key: str) -> StoredObject | None:
+        """An object without its content; `None` if there is none."""
+        ...
+
+    async def piece(self, key: str, offset: int, length: int, version: str = "") -> bytes:
+        """Read a piece of one version of an object; raises `ObjectChanged` if that is gone."""
+        ...
+
+    def below(self, prefix: str) -> AsyncIterator[Sequence[StoredObject]]:
+        """The objects below a prefix, in parts, in any order."""
         ...
 
     async def list(self, prefix: str) -> list[str]:

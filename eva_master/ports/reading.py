@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from eva_master.model.accounting.cost_sums import CostSums
+from eva_master.model.accounting.splits import CostSplit
 from eva_master.model.accounting.totals import CostTotals, PartitionTotals, TenantTotals, Totals
 from eva_master.model.arithmetic.loop_time import WallClock
 from eva_master.model.catalog import Catalog, Offering
 from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.events import CloudTrouble
+from eva_master.model.feed import FeedEvent
 from eva_master.model.fleet.keeping import KeepReason
 from eva_master.model.fleet.partitions import Partitions
 from eva_master.model.job import JobSpec
@@ -394,17 +396,11 @@ class ReadModel(Protocol):
         """Limits and use of tenants with quotas or budgets, as of `now`."""
         ...
 
-    def of_types(self, now: Millis) -> Mapping[str, CostTotals]:
-        """Costs of the instances of each type as of `now`, by name.
+    def costs(self, split: CostSplit, now: Millis) -> Mapping[str, CostTotals]:
+        """Exact costs by a property as of `now`, by name; the empty name stands for the rest.
 
-        The charges add up to the total. The empty name stands for types that are not kept apart.
-        """
-        ...
-
-    def of_owners(self, now: Millis) -> Mapping[str, CostTotals]:
-        """Costs of each owner's jobs as of `now`, by name; the empty name stands for the rest.
-
-        Together with the idle part of `cost` the charges add up to all that was charged.
+        The charges add up to those of `cost`, together with its idle part if jobs have the
+        property. Adapters show `eva_master.adapters.bills.divided_bill`.
         """
         ...
 
@@ -420,8 +416,8 @@ class ReadModel(Protocol):
         """The task runs that take room on an instance."""
         ...
 
-    def used(self, instance: InstanceId) -> Resources:
-        """Room of the instance that its tasks take together."""
+    def used(self, instance: InstanceId, runs: Iterable[TaskRun]) -> Resources:
+        """Room of the instance that its occupants take together."""
         ...
 
     def is_connected(self, instance: InstanceId) -> bool:
@@ -509,6 +505,27 @@ class ReadModel(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class FeedPage:
+    """Events to read.
+
+    Attributes:
+        after: Number of the last event that is known already; 0 for none.
+        before: Number of the first event that is known already; 0 for none.
+        most: The largest number of events.
+        newest: Whether the newest of them are wanted, and not the oldest.
+        job: Only events about this job; empty for all.
+        instance: Only events about this instance; empty for all.
+    """
+
+    after: int = 0
+    before: int = 0
+    most: int = 100
+    newest: bool = False
+    job: str = ""
+    instance: str = ""
+
+
 class Archive(Protocol):
     """Records of everything that was ever committed, for any thread; every call takes time.
 
@@ -541,6 +558,19 @@ class Archive(Protocol):
         """The job that an owner's submission made, however long ago."""
         ...
 
+    def ended(self, after: Millis, until: Millis, most: int) -> tuple[Sequence[JobId], Millis]:
+        """Jobs that ended after a time and up to another one, the earliest first.
+
+        Args:
+            after: The earlier time.
+            until: The later time.
+            most: About how many; all that ended in one millisecond come together.
+
+        Returns:
+            The jobs, and the time up to which there are no others.
+        """
+        ...
+
     def page_of_jobs(self, before: JobId | None, limit: int) -> Sequence[JobId]:
         """Ids of jobs, newest first."""
         ...
@@ -557,4 +587,8 @@ class Archive(Protocol):
         self, instances: Sequence[InstanceId]
     ) -> Mapping[InstanceId, InstanceRecord]:
         """Instances by their ids; one that there is not is left out."""
+        ...
+
+    def events(self, chosen: FeedPage) -> Sequence[FeedEvent]:
+        """Events by number; those older than `history_kept` are gone."""
         ...

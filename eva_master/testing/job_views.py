@@ -12,16 +12,16 @@ from eva_master.model.job import (
     FailureRules,
     ForkRules,
     JobSpec,
+    JobStage,
     Restarts,
-    Stage,
     Training,
 )
 from eva_master.model.planning.job_view import (
     ArrayView,
     Delays,
+    JobProgress,
     JobTenancy,
     JobView,
-    Progress,
     Sharing,
     Urgency,
 )
@@ -30,14 +30,14 @@ from eva_wire.values.ids import JobId, Millis, RunId
 
 _GROUPS: dict[str, type] = {
     "delays": Delays,
-    "progress": Progress,
+    "progress": JobProgress,
     "array": ArrayView,
     "sharing": Sharing,
     "urgency": Urgency,
     "tenancy": JobTenancy,
 }
 _SPEC_GROUPS: dict[str, type] = {
-    "stage": Stage,
+    "stage": JobStage,
     "restarts": Restarts,
     "failing": FailureRules,
     "array": ArrayRules,

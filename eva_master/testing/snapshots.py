@@ -32,16 +32,16 @@ from eva_wire.values.ids import (
     run_id,
 )
 
-Amounts = tuple[int, float, float]
-"""GPUs, vCPUs, GiB."""
+Amounts = tuple[int, float, float] | tuple[int, float, float, float]
+"""GPUs, vCPUs, GiB of memory, and of disk where there are four."""
 
 START = Millis(1_700_000_000_000)
 
 
 def amount(sizes: Amounts) -> Resources:
     """Resources of so many GPUs, vCPUs and GiB."""
-    gpus, cpus, gib = sizes
-    return Resources(gpus, round(cpus * 1000), round(gib * 1024))
+    gpus, cpus, *gib = sizes
+    return Resources(int(gpus), round(cpus * 1000), *(round(each * 1024) for each in gib))
 
 
 def offer(
@@ -232,7 +232,7 @@ def carried_out(snapshot: Snapshot, plan: Plan) -> Snapshot:
     pools = {
         fresh[member] if isinstance(member, int) else member: pool.name
         for pool in plan.pools
-        if not pool.lent
+        if not pool.shared
         for member in pool.members
     }
     back = {view.id: (view.offering, view.ready) for view in snapshot.draining if view.id in pools}

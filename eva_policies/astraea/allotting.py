@@ -168,8 +168,7 @@ class Allotting:
     def _give(self, ask: RoomRequest, family: Family, members: int) -> None:
         need = ask.need[family]
         gpus = need.gpus * members
-        taken = Resources(gpus, need.milli_cpus * members, need.memory_mib * members)
-        self._free[family] -= taken
+        self._free[family] -= need.times(members)
         own = min(gpus, self._own_left(ask.tenant, family))
         quota_rest = self._left.get(ask.tenant, {})
         named = min(own, quota_rest.get(family, 0))

@@ -8,7 +8,7 @@ from fractions import Fraction
 from eva_master.model.planning.plan import Plan, Suspend
 from eva_master.model.values import replace
 from eva_policies.astraea.guarantee import Guarantee
-from eva_policies.astraea.prices import Priced
+from eva_policies.astraea.prices import PricedAllotment
 from eva_policies.astraea.requests import RoomRequest
 from eva_policies.astraea.requests_from_snapshot import RoomRequests
 from eva_wire.values.ids import MILLION, RunId
@@ -19,7 +19,9 @@ _DIGITS = 100
 """Amounts are told to two digits, rounded up: exact ones would be others in each round."""
 
 
-def waiting(asked: RoomRequests, priced: Priced, has: Callable[[str], bool]) -> dict[RunId, str]:
+def waiting(
+    asked: RoomRequests, priced: PricedAllotment, has: Callable[[str], bool]
+) -> dict[RunId, str]:
     """Reasons of contenders without a place, by their ids, with the worth that they would need.
 
     Args:
@@ -34,7 +36,7 @@ def waiting(asked: RoomRequests, priced: Priced, has: Callable[[str], bool]) -> 
     return whys
 
 
-def _why(ask: RoomRequest, asked: RoomRequests, priced: Priced) -> str:
+def _why(ask: RoomRequest, asked: RoomRequests, priced: PricedAllotment) -> str:
     if ask.unlent:
         return f"its tenant's quota is in use, and it is lent nothing: {ask.unlent}"
     price = priced.posted.get(ask.id, _price(ask, priced))
@@ -64,7 +66,7 @@ def _why(ask: RoomRequest, asked: RoomRequests, priced: Priced) -> str:
     )
 
 
-def _price(ask: RoomRequest, priced: Priced) -> int:
+def _price(ask: RoomRequest, priced: PricedAllotment) -> int:
     return min((priced.prices.get(family, 0) for family in ask.need), default=0)
 
 
@@ -78,7 +80,7 @@ def dollars(micro: int) -> str:
     return f"${rounded / MILLION:.{min(6, digits)}f}"
 
 
-def named(plan: Plan, asked: RoomRequests, priced: Priced) -> Plan:
+def named(plan: Plan, asked: RoomRequests, priced: PricedAllotment) -> Plan:
     """A plan whose suspensions of borrowers name the job that has its quota back.
 
     Args:
@@ -112,7 +114,7 @@ def named(plan: Plan, asked: RoomRequests, priced: Priced) -> Plan:
     return replace(plan, entries=tuple(entries))
 
 
-def figures(priced: Priced, guarantee: Guarantee) -> dict[str, int | float | str]:
+def figures(priced: PricedAllotment, guarantee: Guarantee) -> dict[str, int | float | str]:
     """Statistics of a round: prices and accounts in micro-dollars, by type and by tenant."""
     statistics: dict[str, int | float | str] = {
         "borrowed_gpus": sum(share.borrowed for share in priced.allotment.shares.values())

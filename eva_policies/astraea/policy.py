@@ -19,7 +19,7 @@ from eva_policies.astraea.allotting import AllotmentRules
 from eva_policies.astraea.config import NAME, Config
 from eva_policies.astraea.explanations import figures, named, waiting
 from eva_policies.astraea.guarantee import Guarantee
-from eva_policies.astraea.prices import Priced, clearing, free, posted, terms_of
+from eva_policies.astraea.prices import PricedAllotment, clearing, free, posted, terms_of
 from eva_policies.astraea.requests_from_snapshot import RoomRequests, gather
 from eva_policies.astraea.seating import Seating
 from eva_wire.values.ids import MILLION, Family, Millis
@@ -86,7 +86,7 @@ class Astraea(FleetPolicy[Config]):
 
     def _seated(
         self, snapshot: Snapshot, asked: RoomRequests, rules: AllotmentRules
-    ) -> tuple[Priced, Seating]:
+    ) -> tuple[PricedAllotment, Seating]:
         """Count room out until machines can hold what was."""
         most: dict[str, int] = {}
         for _ in range(_TRIES):
@@ -108,7 +108,7 @@ class Astraea(FleetPolicy[Config]):
         seating.fill(open_to, priced.allotment)
         return priced, seating
 
-    def _priced(self, rules: AllotmentRules, asked: RoomRequests) -> Priced:
+    def _priced(self, rules: AllotmentRules, asked: RoomRequests) -> PricedAllotment:
         asks = list(asked.asks.values())
         if self._config.pricing == "none" or not rules.quotas:
             return free(rules, asks)
@@ -117,7 +117,7 @@ class Astraea(FleetPolicy[Config]):
         return clearing(rules, asks)
 
 
-def _accepts(asked: RoomRequests, priced: Priced, name: str) -> bool:
+def _accepts(asked: RoomRequests, priced: PricedAllotment, name: str) -> bool:
     ask = asked.asks.get(name)
     if asked.contenders[name].job.tenancy.unlent:
         return False

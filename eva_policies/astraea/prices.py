@@ -16,7 +16,7 @@ _THOUSAND = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Priced:
+class PricedAllotment:
     """A round's allotment at its prices.
 
     Attributes:
@@ -34,12 +34,12 @@ class Priced:
         return min(self.posted.get(ask.id, self.prices.get(family, 0)), ask.per_gpu_hour)
 
 
-def free(rules: AllotmentRules, asks: Sequence[RoomRequest]) -> Priced:
+def free(rules: AllotmentRules, asks: Sequence[RoomRequest]) -> PricedAllotment:
     """Give everything away for nothing."""
-    return Priced(Allotting(rules, asks).allot(), {}, {})
+    return PricedAllotment(Allotting(rules, asks).allot(), {}, {})
 
 
-def clearing(rules: AllotmentRules, asks: Sequence[RoomRequest]) -> Priced:
+def clearing(rules: AllotmentRules, asks: Sequence[RoomRequest]) -> PricedAllotment:
     """Price each type at the cost of waiting of the best job that gets nothing.
 
     A job with a lower cost of waiting does not borrow. The price is the highest up to this one at
@@ -69,7 +69,7 @@ def clearing(rules: AllotmentRules, asks: Sequence[RoomRequest]) -> Priced:
     return priced
 
 
-def posted(rules: AllotmentRules, asks: Sequence[RoomRequest], full: int) -> Priced:
+def posted(rules: AllotmentRules, asks: Sequence[RoomRequest], full: int) -> PricedAllotment:
     """Post prices that grow with the share in use: 0 when none is, `full` when all are.
 
     Jobs are asked in the order of submission, and take the price or leave it: it does not depend on
@@ -88,15 +88,17 @@ def posted(rules: AllotmentRules, asks: Sequence[RoomRequest], full: int) -> Pri
         offers[ask.id] = posted_price(full, used, rules.capacity[family].gpus)
         return ask.per_gpu_hour >= offers[ask.id]
 
-    return Priced(Allotting(rules, asks).allot(accepts), {}, offers)
+    return PricedAllotment(Allotting(rules, asks).allot(accepts), {}, offers)
 
 
-def _at(rules: AllotmentRules, asks: Sequence[RoomRequest], prices: Mapping[Family, int]) -> Priced:
+def _at(
+    rules: AllotmentRules, asks: Sequence[RoomRequest], prices: Mapping[Family, int]
+) -> PricedAllotment:
     def accepts(ask: RoomRequest, family: Family, used: int) -> bool:
         del used
         return ask.per_gpu_hour >= prices.get(family, 0)
 
-    return Priced(Allotting(rules, asks).allot(accepts), prices, {})
+    return PricedAllotment(Allotting(rules, asks).allot(accepts), prices, {})
 
 
 def _wants(ask: RoomRequest, family: Family) -> bool:
@@ -114,7 +116,7 @@ def _lenders(allotment: Allotment, family: Family) -> dict[str, int]:
 
 
 def terms_of(
-    priced: Priced, asks: Sequence[RoomRequest], closed: frozenset[str]
+    priced: PricedAllotment, asks: Sequence[RoomRequest], closed: frozenset[str]
 ) -> tuple[LoanTerms, ...]:
     """Terms on which jobs have room of others.
 

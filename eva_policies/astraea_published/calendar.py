@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from eva_master.model.resources import Resources
 from eva_master.packing.fleet.posted_price import posted_price
+from eva_master.packing.valuation.vectors import WIDTH, vector
 from eva_policies.astraea_published.theta import Full
 from eva_wire.values.ids import InstanceId
 
@@ -51,13 +52,9 @@ class Calendar:
     ) -> None:
         self.servers = tuple(servers)
         self.slots = slots
-        sizes = np.array(
-            [
-                (server.capacity.gpus, server.capacity.milli_cpus, server.capacity.memory_mib)
-                for server in servers
-            ],
-            dtype=np.int64,
-        ).reshape(-1, 3)
+        sizes = np.array([vector(server.capacity) for server in servers], dtype=np.int64).reshape(
+            -1, WIDTH
+        )
         self._free: Ints = np.repeat(sizes[:, np.newaxis, :], slots, axis=1)
         self.ps: Ints = np.full((len(servers), slots), ps_per_server, dtype=np.int64)
         self._gpus, self._all_ps = int(sizes[:, 0].sum()), ps_per_server * len(servers)
@@ -66,7 +63,7 @@ class Calendar:
     def room(self, need: Resources) -> Ints:
         """Number of members with a demand that find room, by server and slot."""
         room = np.full(self._free.shape[:2], _AMPLE, dtype=np.int64)
-        for part, amount in enumerate((need.gpus, need.milli_cpus, need.memory_mib)):
+        for part, amount in enumerate(vector(need)):
             if amount:
                 room = np.minimum(room, np.maximum(self._free[:, :, part], 0) // amount)
         return room
@@ -83,8 +80,7 @@ class Calendar:
 
     def take(self, server: int, start: int, end: int, need: Resources, members: int) -> None:
         """Use room of a server for members with a demand, from one slot up to another."""
-        amounts = (need.gpus * members, need.milli_cpus * members, need.memory_mib * members)
-        self._free[server, start:end] -= np.array(amounts, dtype=np.int64)
+        self._free[server, start:end] -= np.array(vector(need.times(members)), dtype=np.int64)
 
     def take_ps(self, server: int, start: int, end: int, count: int) -> None:
         """Use the room of so many parameter servers."""

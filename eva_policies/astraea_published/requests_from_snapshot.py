@@ -158,4 +158,5 @@ def _most(needs: Sequence[Resources]) -> Resources:
         max(need.gpus for need in needs),
         max(need.milli_cpus for need in needs),
         max(need.memory_mib for need in needs),
+        max(need.disk_mib for need in needs),
     )

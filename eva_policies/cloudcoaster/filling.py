@@ -13,7 +13,7 @@ from eva_master.model.catalog import Offering
 from eva_master.model.catalog import is_spot as is_spot_family
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.job_view import JobView
-from eva_master.model.planning.snapshot import Lendable, Snapshot
+from eva_master.model.planning.snapshot import SharedInstance, Snapshot
 from eva_master.model.resources import Resources
 from eva_master.model.values import alike, sameness
 from eva_master.packing.toolkit import (
@@ -43,13 +43,13 @@ def holds_short(instances: OpenInstances, row: int) -> bool:
     return any(job.stands_in_line for job in jobs_there)
 
 
-def _shared(config: Config, snapshot: Snapshot) -> tuple[Lendable, ...]:
+def _shared(config: Config, snapshot: Snapshot) -> tuple[SharedInstance, ...]:
     waiting = snapshot.beside.waiting_ms
     patient = waiting is None or snapshot.now_ms - waiting < config.long_patience_s * 1000
     return snapshot.beside.instances if config.short_first and patient else ()
 
 
-def _alike(instances: Sequence[Lendable]) -> Counter[tuple[Family, Resources]]:
+def _alike(instances: Sequence[SharedInstance]) -> Counter[tuple[Family, Resources]]:
     """Number of instances with equal free room, by family and room."""
     counts: Counter[tuple[Family, Resources]] = Counter()
     rooms = (sameness(instance.offering, instance.free) for instance in instances)

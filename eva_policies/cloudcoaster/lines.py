@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from eva_master.model.catalog import Offering
 from eva_master.model.job import TaskSpec
-from eva_master.model.planning.snapshot import Lendable, Snapshot
+from eva_master.model.planning.snapshot import SharedInstance, Snapshot
 from eva_master.model.planning.standing import Line, Newcomers, Pool
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.packing.toolkit import UnplacedGroup
@@ -58,14 +58,14 @@ def one_line(
     """
     if not waits and not pools:
         return ShortJobLines()
-    lent = _lent([instance.id for instance in filling.shared])
-    names = tuple(pool.name for pool in (*pools, *lent))
+    shared = _shared_pool([instance.id for instance in filling.shared])
+    names = tuple(pool.name for pool in (*pools, *shared))
     hosted = dict.fromkeys(
         unplaced.group.job.id for unplaced in waits if filling.can_ever_hold(unplaced.run.id)
     )
     patience_ms = config.long_patience_s * 1000
     line = Line(names, tuple(hosted), patience_ms=patience_ms, open_to=Newcomers())
-    return ShortJobLines((line,) if names else (), lent)
+    return ShortJobLines((line,) if names else (), shared)
 
 
 def at_servers(
@@ -101,12 +101,14 @@ def at_servers(
     probed_before = passed_over(before.probes, _running(snapshot), submitted, elapsed_ms)
     probes = probed(waiting, probed_before, config.seed)
     asked = dict.fromkeys(server for those in probes.values() for server in those)
-    lent = _lent(
+    shared = _shared_pool(
         [server for server in asked if isinstance(server, str) and server in servers.shared]
     )
     order = first_served(snapshot.runs, snapshot.now_ms, unknown_ms, None)
     patience_ms = config.long_patience_s * 1000
-    return ShortJobLines(queues(waiting, probes, order, config.age_cap, patience_ms), lent, probes)
+    return ShortJobLines(
+        queues(waiting, probes, order, config.age_cap, patience_ms), shared, probes
+    )
 
 
 def _running(snapshot: Snapshot) -> dict[Where, tuple[Millis, JobId]]:
@@ -134,7 +136,7 @@ class ProbeTargets:
         self,
         snapshot: Snapshot,
         members: Iterable[tuple[Where, Offering]],
-        shared: Sequence[Lendable],
+        shared: Sequence[SharedInstance],
         released: Set[InstanceId] = frozenset(),
     ) -> None:
         self.shared = frozenset(instance.id for instance in shared)
@@ -165,7 +167,7 @@ class ProbeTargets:
 def _servers(
     snapshot: Snapshot,
     members: Iterable[tuple[Where, Offering]],
-    shared: Sequence[Lendable],
+    shared: Sequence[SharedInstance],
     released: Set[InstanceId],
 ) -> Iterator[tuple[ProbedServer, Offering]]:
     long = {run.instance for run in snapshot.runs if run.long}
@@ -177,8 +179,8 @@ def _servers(
         yield ProbedServer(instance.id, SHARED, long=instance.own != NOTHING), instance.offering
 
 
-def _lent(instances: Sequence[InstanceId]) -> tuple[Pool, ...]:
+def _shared_pool(instances: Sequence[InstanceId]) -> tuple[Pool, ...]:
     if not instances:
         return ()
     reason = "room that other jobs leave free on their instances"
-    return (Pool(SHARED, tuple(instances), reason, lent=True),)
+    return (Pool(SHARED, tuple(instances), reason, shared=True),)

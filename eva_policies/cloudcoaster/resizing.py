@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from eva_master.model.catalog import Offering
 from eva_master.model.job import TaskSpec
-from eva_master.model.planning.snapshot import Lendable, Snapshot
+from eva_master.model.planning.snapshot import SharedInstance, Snapshot
 from eva_master.model.values import alike, sameness
 from eva_master.packing.toolkit import OpenInstances
 from eva_policies.cloudcoaster.config import Config
@@ -38,7 +38,7 @@ class LongLoad:
 
 
 def long_load(
-    shared: Sequence[Lendable], steady: int, task: TaskSpec, outlasting: int = 0
+    shared: Sequence[SharedInstance], steady: int, task: TaskSpec, outlasting: int = 0
 ) -> LongLoad:
     """Slots of others' instances, and of those for short tasks, that long tasks hold.
 

@@ -111,7 +111,7 @@ class Memory:
 
 def sizes(capacity: Mapping[Family, Resources]) -> dict[Family, Size]:
     """A fleet as it is remembered."""
-    return {family: vector(size) for family, size in capacity.items()}
+    return {family: vector(size)[:3] for family, size in capacity.items()}
 
 
 def _sum(received: Received, more: Received) -> dict[Family, int]:

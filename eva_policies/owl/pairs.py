@@ -14,7 +14,7 @@ from eva_master.model.planning.snapshot import ThroughputTable
 from eva_master.packing.interference.throughput import ExactThroughput, Ints, multiset
 from eva_master.packing.valuation.reservation_price import Demand, Speeds
 from eva_master.packing.valuation.task_classes import PricedShape, ShapePrices
-from eva_master.packing.valuation.vectors import vector
+from eva_master.packing.valuation.vectors import WIDTH, vector
 from eva_wire.values.ids import MILLION, Workload, base_of
 
 Beside = Callable[[Workload, Workload], int | None]
@@ -95,7 +95,7 @@ class Pairs:
         )
         self._capacity = np.array(
             [vector(offering.type.capacity) for offering in self._sale], dtype=np.int64
-        ).reshape(-1, 3)
+        ).reshape(-1, WIDTH)
         self._beside = beside
         self.throughput = throughput_of(beside)
         self._least_ppm = least_ppm

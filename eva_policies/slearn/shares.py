@@ -36,8 +36,7 @@ def weighed(
     ]
     whole = NOTHING
     for kind, count in kinds:
-        size = kind.capacity
-        whole += Resources(count * size.gpus, count * size.milli_cpus, count * size.memory_mib)
+        whole += kind.capacity.times(count)
     families = tuple(dict.fromkeys(kind.family for kind, _ in kinds))
     dominant: dict[object, int] = {}
     each = []
@@ -61,5 +60,6 @@ def _dominant(task: TaskSpec, families: Iterable[str], whole: Resources) -> int:
         (need.gpus, whole.gpus),
         (need.milli_cpus, whole.milli_cpus),
         (need.memory_mib, whole.memory_mib),
+        (need.disk_mib, whole.disk_mib),
     )
     return max([1, *(asked * _PARTS // amount for asked, amount in parts if amount)])

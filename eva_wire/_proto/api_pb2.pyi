@@ -166,6 +166,378 @@ class Node(google.protobuf.message.Message):
 global___Node = Node
 
 @typing.final
+class Secret(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    TENANT_FIELD_NUMBER: builtins.int
+    VERSION_FIELD_NUMBER: builtins.int
+    SET_MS_FIELD_NUMBER: builtins.int
+    SET_BY_FIELD_NUMBER: builtins.int
+    UNREADABLE_FIELD_NUMBER: builtins.int
+    NOW_MS_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    tenant: builtins.str
+    """Tenant that it is set for; empty for a user's own."""
+    version: builtins.int
+    """From 1; grows with every new value."""
+    set_ms: builtins.int
+    set_by: builtins.str
+    """The user who set it."""
+    unreadable: builtins.bool
+    """Whether the master cannot read it: its key is not the one that it was sealed with."""
+    now_ms: builtins.int
+    """The present time by the clock that `set_ms` is of."""
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        tenant: builtins.str = ...,
+        version: builtins.int = ...,
+        set_ms: builtins.int = ...,
+        set_by: builtins.str = ...,
+        unreadable: builtins.bool = ...,
+        now_ms: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name", "now_ms", b"now_ms", "set_by", b"set_by", "set_ms", b"set_ms", "tenant", b"tenant", "unreadable", b"unreadable", "version", b"version"]) -> None: ...
+
+global___Secret = Secret
+
+@typing.final
+class SetSecretRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    VALUE_FIELD_NUMBER: builtins.int
+    TENANT_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    value: builtins.bytes
+    tenant: builtins.str
+    """For all users of this tenant; empty for the caller alone."""
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        value: builtins.bytes = ...,
+        tenant: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name", "tenant", b"tenant", "value", b"value"]) -> None: ...
+
+global___SetSecretRequest = SetSecretRequest
+
+@typing.final
+class SetSecretResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SECRET_FIELD_NUMBER: builtins.int
+    UNCHANGED_FIELD_NUMBER: builtins.int
+    JOBS_FIELD_NUMBER: builtins.int
+    JOB_COUNT_FIELD_NUMBER: builtins.int
+    unchanged: builtins.bool
+    """Whether that was its value before."""
+    job_count: builtins.int
+    @property
+    def secret(self) -> global___Secret: ...
+    @property
+    def jobs(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Jobs that have not ended and that use it: some of them, and how many there are."""
+
+    def __init__(
+        self,
+        *,
+        secret: global___Secret | None = ...,
+        unchanged: builtins.bool = ...,
+        jobs: collections.abc.Iterable[builtins.str] | None = ...,
+        job_count: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["secret", b"secret"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["job_count", b"job_count", "jobs", b"jobs", "secret", b"secret", "unchanged", b"unchanged"]) -> None: ...
+
+global___SetSecretResponse = SetSecretResponse
+
+@typing.final
+class ListSecretsRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TENANT_FIELD_NUMBER: builtins.int
+    tenant: builtins.str
+    def __init__(
+        self,
+        *,
+        tenant: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["tenant", b"tenant"]) -> None: ...
+
+global___ListSecretsRequest = ListSecretsRequest
+
+@typing.final
+class ListSecretsResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SECRETS_FIELD_NUMBER: builtins.int
+    @property
+    def secrets(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Secret]: ...
+    def __init__(
+        self,
+        *,
+        secrets: collections.abc.Iterable[global___Secret] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["secrets", b"secrets"]) -> None: ...
+
+global___ListSecretsResponse = ListSecretsResponse
+
+@typing.final
+class RemoveSecretRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    TENANT_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    tenant: builtins.str
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        tenant: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name", "tenant", b"tenant"]) -> None: ...
+
+global___RemoveSecretRequest = RemoveSecretRequest
+
+@typing.final
+class RemoveSecretResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOBS_FIELD_NUMBER: builtins.int
+    JOB_COUNT_FIELD_NUMBER: builtins.int
+    job_count: builtins.int
+    @property
+    def jobs(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Jobs that have not ended and whose next attempts wait for it: some of them, and how many."""
+
+    def __init__(
+        self,
+        *,
+        jobs: collections.abc.Iterable[builtins.str] | None = ...,
+        job_count: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job_count", b"job_count", "jobs", b"jobs"]) -> None: ...
+
+global___RemoveSecretResponse = RemoveSecretResponse
+
+@typing.final
+class ListReceiversRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+global___ListReceiversRequest = ListReceiversRequest
+
+@typing.final
+class Receiver(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    URL_FIELD_NUMBER: builtins.int
+    WAITING_FIELD_NUMBER: builtins.int
+    SENT_FIELD_NUMBER: builtins.int
+    DROPPED_FIELD_NUMBER: builtins.int
+    FAILING_MS_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    ATTENTION_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    url: builtins.str
+    """Without what may be a secret."""
+    waiting: builtins.int
+    """Notices that wait; that it took; that it was not sent."""
+    sent: builtins.int
+    dropped: builtins.int
+    failing_ms: builtins.int
+    """Since when it takes none, and why; 0 and empty while it takes them."""
+    reason: builtins.str
+    attention: builtins.str
+    """What an operator is to see to; empty if all is well."""
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        url: builtins.str = ...,
+        waiting: builtins.int = ...,
+        sent: builtins.int = ...,
+        dropped: builtins.int = ...,
+        failing_ms: builtins.int = ...,
+        reason: builtins.str = ...,
+        attention: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attention", b"attention", "dropped", b"dropped", "failing_ms", b"failing_ms", "name", b"name", "reason", b"reason", "sent", b"sent", "url", b"url", "waiting", b"waiting"]) -> None: ...
+
+global___Receiver = Receiver
+
+@typing.final
+class ListReceiversResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RECEIVERS_FIELD_NUMBER: builtins.int
+    NOW_MS_FIELD_NUMBER: builtins.int
+    now_ms: builtins.int
+    """The present time by the clock that `failing_ms` is of."""
+    @property
+    def receivers(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Receiver]: ...
+    def __init__(
+        self,
+        *,
+        receivers: collections.abc.Iterable[global___Receiver] | None = ...,
+        now_ms: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["now_ms", b"now_ms", "receivers", b"receivers"]) -> None: ...
+
+global___ListReceiversResponse = ListReceiversResponse
+
+@typing.final
+class TestNoticeRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RECEIVER_FIELD_NUMBER: builtins.int
+    receiver: builtins.str
+    """Name of a receiver; empty for all."""
+    def __init__(
+        self,
+        *,
+        receiver: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["receiver", b"receiver"]) -> None: ...
+
+global___TestNoticeRequest = TestNoticeRequest
+
+@typing.final
+class NoticeTrial(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RECEIVER_FIELD_NUMBER: builtins.int
+    URL_FIELD_NUMBER: builtins.int
+    ACCEPTED_FIELD_NUMBER: builtins.int
+    STATUS_FIELD_NUMBER: builtins.int
+    TOOK_MS_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    HINT_FIELD_NUMBER: builtins.int
+    receiver: builtins.str
+    url: builtins.str
+    accepted: builtins.bool
+    """Whether the receiver took it."""
+    status: builtins.int
+    """HTTP status; 0 if there was none."""
+    took_ms: builtins.int
+    reason: builtins.str
+    """Why the receiver did not take it, and what to do about that."""
+    hint: builtins.str
+    def __init__(
+        self,
+        *,
+        receiver: builtins.str = ...,
+        url: builtins.str = ...,
+        accepted: builtins.bool = ...,
+        status: builtins.int = ...,
+        took_ms: builtins.int = ...,
+        reason: builtins.str = ...,
+        hint: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["accepted", b"accepted", "hint", b"hint", "reason", b"reason", "receiver", b"receiver", "status", b"status", "took_ms", b"took_ms", "url", b"url"]) -> None: ...
+
+global___NoticeTrial = NoticeTrial
+
+@typing.final
+class TestNoticeResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TRIALS_FIELD_NUMBER: builtins.int
+    @property
+    def trials(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___NoticeTrial]: ...
+    def __init__(
+        self,
+        *,
+        trials: collections.abc.Iterable[global___NoticeTrial] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["trials", b"trials"]) -> None: ...
+
+global___TestNoticeResponse = TestNoticeResponse
+
+@typing.final
+class ChallengeRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+global___ChallengeRequest = ChallengeRequest
+
+@typing.final
+class ChallengeResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: builtins.int
+    NONCE_FIELD_NUMBER: builtins.int
+    CLUSTER_FIELD_NUMBER: builtins.int
+    AUTHORITY_FIELD_NUMBER: builtins.int
+    REGION_FIELD_NUMBER: builtins.int
+    HOST_FIELD_NUMBER: builtins.int
+    kind: builtins.str
+    """aws"""
+    nonce: builtins.str
+    cluster: builtins.str
+    """Name of the cluster."""
+    authority: builtins.str
+    """SHA-256 of the certificate of its authority, in hex."""
+    region: builtins.str
+    """Region and host of the service that the master asks."""
+    host: builtins.str
+    def __init__(
+        self,
+        *,
+        kind: builtins.str = ...,
+        nonce: builtins.str = ...,
+        cluster: builtins.str = ...,
+        authority: builtins.str = ...,
+        region: builtins.str = ...,
+        host: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["authority", b"authority", "cluster", b"cluster", "host", b"host", "kind", b"kind", "nonce", b"nonce", "region", b"region"]) -> None: ...
+
+global___ChallengeResponse = ChallengeResponse
+
+@typing.final
+class ProveRequest(google.protobuf.message.Message):
+    """A presigned GetCallerIdentity, of which the master knows all else."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NONCE_FIELD_NUMBER: builtins.int
+    CREDENTIAL_FIELD_NUMBER: builtins.int
+    DATE_FIELD_NUMBER: builtins.int
+    SIGNATURE_FIELD_NUMBER: builtins.int
+    SESSION_TOKEN_FIELD_NUMBER: builtins.int
+    nonce: builtins.str
+    credential: builtins.str
+    """X-Amz-Credential, X-Amz-Date, X-Amz-Signature, X-Amz-Security-Token."""
+    date: builtins.str
+    signature: builtins.str
+    session_token: builtins.str
+    def __init__(
+        self,
+        *,
+        nonce: builtins.str = ...,
+        credential: builtins.str = ...,
+        date: builtins.str = ...,
+        signature: builtins.str = ...,
+        session_token: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["credential", b"credential", "date", b"date", "nonce", b"nonce", "session_token", b"session_token", "signature", b"signature"]) -> None: ...
+
+global___ProveRequest = ProveRequest
+
+@typing.final
 class Token(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -308,6 +680,40 @@ class WhoAmIRequest(google.protobuf.message.Message):
 global___WhoAmIRequest = WhoAmIRequest
 
 @typing.final
+class LoginRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+global___LoginRequest = LoginRequest
+
+@typing.final
+class LoginResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CODE_FIELD_NUMBER: builtins.int
+    LIFETIME_MS_FIELD_NUMBER: builtins.int
+    ADDRESS_FIELD_NUMBER: builtins.int
+    code: builtins.str
+    """Good once."""
+    lifetime_ms: builtins.int
+    """Milliseconds for which it is good."""
+    address: builtins.str
+    """Where pages are served under a name of their own, such as https://eva.example:8443; else empty."""
+    def __init__(
+        self,
+        *,
+        code: builtins.str = ...,
+        lifetime_ms: builtins.int = ...,
+        address: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["address", b"address", "code", b"code", "lifetime_ms", b"lifetime_ms"]) -> None: ...
+
+global___LoginResponse = LoginResponse
+
+@typing.final
 class ErrorDetail(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -367,17 +773,20 @@ class Resources(google.protobuf.message.Message):
     GPUS_FIELD_NUMBER: builtins.int
     MILLI_CPUS_FIELD_NUMBER: builtins.int
     MEMORY_MIB_FIELD_NUMBER: builtins.int
+    DISK_MIB_FIELD_NUMBER: builtins.int
     gpus: builtins.int
     milli_cpus: builtins.int
     memory_mib: builtins.int
+    disk_mib: builtins.int
     def __init__(
         self,
         *,
         gpus: builtins.int = ...,
         milli_cpus: builtins.int = ...,
         memory_mib: builtins.int = ...,
+        disk_mib: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["gpus", b"gpus", "memory_mib", b"memory_mib", "milli_cpus", b"milli_cpus"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["disk_mib", b"disk_mib", "gpus", b"gpus", "memory_mib", b"memory_mib", "milli_cpus", b"milli_cpus"]) -> None: ...
 
 global___Resources = Resources
 
@@ -417,6 +826,22 @@ class SubmitRequest(google.protobuf.message.Message):
         ) -> None: ...
         def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
+    @typing.final
+    class CallerEnvsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
     COMMAND_ID_FIELD_NUMBER: builtins.int
     JOB_YAML_FIELD_NUMBER: builtins.int
     FILE_NAME_FIELD_NUMBER: builtins.int
@@ -425,6 +850,8 @@ class SubmitRequest(google.protobuf.message.Message):
     NAME_FIELD_NUMBER: builtins.int
     BUILD_FIELD_NUMBER: builtins.int
     AFTER_IDS_FIELD_NUMBER: builtins.int
+    TABLE_FIELD_NUMBER: builtins.int
+    CALLER_ENVS_FIELD_NUMBER: builtins.int
     command_id: builtins.str
     job_yaml: builtins.str
     """The job file as the user wrote it; the master checks it."""
@@ -446,6 +873,14 @@ class SubmitRequest(google.protobuf.message.Message):
         the caller's only active job of that name, else the newest one.
         """
 
+    @property
+    def table(self) -> global___Table:
+        """Rows of an array; absent for none."""
+
+    @property
+    def caller_envs(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """Values of the file's envs that have none there."""
+
     def __init__(
         self,
         *,
@@ -457,10 +892,43 @@ class SubmitRequest(google.protobuf.message.Message):
         name: builtins.str = ...,
         build: builtins.str = ...,
         after_ids: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        table: global___Table | None = ...,
+        caller_envs: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["after_ids", b"after_ids", "build", b"build", "command_id", b"command_id", "envs", b"envs", "file_name", b"file_name", "job_yaml", b"job_yaml", "name", b"name", "workdir", b"workdir"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["table", b"table"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["after_ids", b"after_ids", "build", b"build", "caller_envs", b"caller_envs", "command_id", b"command_id", "envs", b"envs", "file_name", b"file_name", "job_yaml", b"job_yaml", "name", b"name", "table", b"table", "workdir", b"workdir"]) -> None: ...
 
 global___SubmitRequest = SubmitRequest
+
+@typing.final
+class Table(google.protobuf.message.Message):
+    """A CSV file whose rows are the tasks of an array, and whose columns are variables of these."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    FILE_NAME_FIELD_NUMBER: builtins.int
+    DIGEST_FIELD_NUMBER: builtins.int
+    NAMES_FIELD_NUMBER: builtins.int
+    ROWS_FIELD_NUMBER: builtins.int
+    file_name: builtins.str
+    """Name of the file, for messages."""
+    digest: builtins.str
+    """Of a submission: digest of the file, whose blob is already there."""
+    names: builtins.str
+    """Column that names the tasks; empty for `name`, if there is one."""
+    rows: builtins.int
+    """Of a preview, which takes no digest: how many rows it has."""
+    def __init__(
+        self,
+        *,
+        file_name: builtins.str = ...,
+        digest: builtins.str = ...,
+        names: builtins.str = ...,
+        rows: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["digest", b"digest", "file_name", b"file_name", "names", b"names", "rows", b"rows"]) -> None: ...
+
+global___Table = Table
 
 @typing.final
 class CheckRequest(google.protobuf.message.Message):
@@ -482,11 +950,28 @@ class CheckRequest(google.protobuf.message.Message):
         ) -> None: ...
         def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
+    @typing.final
+    class CallerEnvsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
     JOB_YAML_FIELD_NUMBER: builtins.int
     FILE_NAME_FIELD_NUMBER: builtins.int
     ENVS_FIELD_NUMBER: builtins.int
     NAME_FIELD_NUMBER: builtins.int
     COMING_FIELD_NUMBER: builtins.int
+    CALLER_ENVS_FIELD_NUMBER: builtins.int
     job_yaml: builtins.str
     file_name: builtins.str
     name: builtins.str
@@ -496,6 +981,10 @@ class CheckRequest(google.protobuf.message.Message):
     def coming(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Names of jobs that the caller will have submitted before this one."""
 
+    @property
+    def caller_envs(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """As in a submission."""
+
     def __init__(
         self,
         *,
@@ -504,8 +993,9 @@ class CheckRequest(google.protobuf.message.Message):
         envs: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         name: builtins.str = ...,
         coming: collections.abc.Iterable[builtins.str] | None = ...,
+        caller_envs: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["coming", b"coming", "envs", b"envs", "file_name", b"file_name", "job_yaml", b"job_yaml", "name", b"name"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["caller_envs", b"caller_envs", "coming", b"coming", "envs", b"envs", "file_name", b"file_name", "job_yaml", b"job_yaml", "name", b"name"]) -> None: ...
 
 global___CheckRequest = CheckRequest
 
@@ -549,11 +1039,14 @@ class GetJobRequest(google.protobuf.message.Message):
     JOB_FIELD_NUMBER: builtins.int
     TASKS_FIELD_NUMBER: builtins.int
     TO_CHANGE_FIELD_NUMBER: builtins.int
+    CURVES_FIELD_NUMBER: builtins.int
     job: builtins.str
     to_change: builtins.bool
     """The job is to be changed: a name that several active jobs have is refused, with their ids. All
     methods that change a job refuse it as well.
     """
+    curves: builtins.bool
+    """With figures over time."""
     @property
     def tasks(self) -> global___TaskPage:
         """Which of its tasks are told of. If absent: all of a job of up to 100 tasks, and of a larger one
@@ -566,9 +1059,10 @@ class GetJobRequest(google.protobuf.message.Message):
         job: builtins.str = ...,
         tasks: global___TaskPage | None = ...,
         to_change: builtins.bool = ...,
+        curves: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["tasks", b"tasks"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["job", b"job", "tasks", b"tasks", "to_change", b"to_change"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["curves", b"curves", "job", b"job", "tasks", b"tasks", "to_change", b"to_change"]) -> None: ...
 
 global___GetJobRequest = GetJobRequest
 
@@ -581,20 +1075,28 @@ class TaskPage(google.protobuf.message.Message):
     FIRST_FIELD_NUMBER: builtins.int
     SIZE_FIELD_NUMBER: builtins.int
     FAILED_FIELD_NUMBER: builtins.int
+    TIMES_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
     first: builtins.int
     """From this index on."""
     size: builtins.int
     """At most so many, and at most 1,000; 100 when 0."""
     failed: builtins.bool
     """Only those that have failed."""
+    times: builtins.bool
+    """With times and instances, and with more of their metrics."""
+    name: builtins.str
+    """If not empty: the task of this name alone."""
     def __init__(
         self,
         *,
         first: builtins.int = ...,
         size: builtins.int = ...,
         failed: builtins.bool = ...,
+        times: builtins.bool = ...,
+        name: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["failed", b"failed", "first", b"first", "size", b"size"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["failed", b"failed", "first", b"first", "name", b"name", "size", b"size", "times", b"times"]) -> None: ...
 
 global___TaskPage = TaskPage
 
@@ -622,14 +1124,24 @@ class ListJobsRequest(google.protobuf.message.Message):
     PAGE_TOKEN_FIELD_NUMBER: builtins.int
     ALL_FIELD_NUMBER: builtins.int
     LABELS_FIELD_NUMBER: builtins.int
+    STATES_FIELD_NUMBER: builtins.int
+    SEARCH_FIELD_NUMBER: builtins.int
     page_size: builtins.int
     """At most 1,000; 100 when 0."""
     page_token: builtins.str
     all: builtins.bool
     """Ended ones too."""
+    search: builtins.str
+    """Jobs whose id, name or owner has this in it, in whatever case."""
     @property
     def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
-        """Jobs that have all of these, at most 16: a page has those among its entries, perhaps none."""
+        """Jobs that have all of these, at most 16. With `all`, a page has those among its entries, perhaps
+        none; likewise for the other conditions.
+        """
+
+    @property
+    def states(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Jobs in one of these states, as users see them, at most 7; of any state if there are none."""
 
     def __init__(
         self,
@@ -638,8 +1150,10 @@ class ListJobsRequest(google.protobuf.message.Message):
         page_token: builtins.str = ...,
         all: builtins.bool = ...,
         labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        states: collections.abc.Iterable[builtins.str] | None = ...,
+        search: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["all", b"all", "labels", b"labels", "page_size", b"page_size", "page_token", b"page_token"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["all", b"all", "labels", b"labels", "page_size", b"page_size", "page_token", b"page_token", "search", b"search", "states", b"states"]) -> None: ...
 
 global___ListJobsRequest = ListJobsRequest
 
@@ -741,15 +1255,21 @@ class ResumeRequest(google.protobuf.message.Message):
 
     COMMAND_ID_FIELD_NUMBER: builtins.int
     JOB_FIELD_NUMBER: builtins.int
+    MAX_COST_MICRO_USD_FIELD_NUMBER: builtins.int
     command_id: builtins.str
     job: builtins.str
+    max_cost_micro_usd: builtins.int
+    """From now on it may cost so much."""
     def __init__(
         self,
         *,
         command_id: builtins.str = ...,
         job: builtins.str = ...,
+        max_cost_micro_usd: builtins.int | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["command_id", b"command_id", "job", b"job"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_max_cost_micro_usd", b"_max_cost_micro_usd", "max_cost_micro_usd", b"max_cost_micro_usd"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_max_cost_micro_usd", b"_max_cost_micro_usd", "command_id", b"command_id", "job", b"job", "max_cost_micro_usd", b"max_cost_micro_usd"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_max_cost_micro_usd", b"_max_cost_micro_usd"]) -> typing.Literal["max_cost_micro_usd"] | None: ...
 
 global___ResumeRequest = ResumeRequest
 
@@ -779,7 +1299,7 @@ class Suspension(google.protobuf.message.Message):
     REASON_FIELD_NUMBER: builtins.int
     JOB_FIELD_NUMBER: builtins.int
     by: builtins.str
-    """user, policy, priority"""
+    """cost (its max_cost), month (its owner's limits.max_cost), user, policy, priority"""
     since_ms: builtins.int
     reason: builtins.str
     """In words."""
@@ -1056,6 +1576,9 @@ class Job(google.protobuf.message.Message):
     HANDED_BY_FIELD_NUMBER: builtins.int
     ALSO_FIELD_NUMBER: builtins.int
     LABELS_FIELD_NUMBER: builtins.int
+    MAX_COST_MICRO_USD_FIELD_NUMBER: builtins.int
+    CURVES_FIELD_NUMBER: builtins.int
+    NOTIFY_FIELD_NUMBER: builtins.int
     id: builtins.str
     name: builtins.str
     owner: builtins.str
@@ -1104,6 +1627,8 @@ class Job(google.protobuf.message.Message):
     handed_priority: builtins.int
     """The higher priority that it has while a job waits for it, and that job; 0 and empty if none does."""
     handed_by: builtins.str
+    max_cost_micro_usd: builtins.int
+    """Most that it may cost."""
     @property
     def tasks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Task]:
         """All of them, those that were asked for, or those that matter: failed, ended last, with a place,
@@ -1158,6 +1683,14 @@ class Job(google.protobuf.message.Message):
 
     @property
     def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]: ...
+    @property
+    def curves(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Curve]:
+        """Only where they were asked for, and while it is active: 300 points together."""
+
+    @property
+    def notify(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Of what it asks that receivers of notices are told: end, failure, late, capped."""
+
     def __init__(
         self,
         *,
@@ -1204,9 +1737,12 @@ class Job(google.protobuf.message.Message):
         handed_by: builtins.str = ...,
         also: collections.abc.Iterable[global___Job] | None = ...,
         labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        max_cost_micro_usd: builtins.int | None = ...,
+        curves: collections.abc.Iterable[global___Curve] | None = ...,
+        notify: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms", "_eta_latest_ms", b"_eta_latest_ms", "_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_remaining_ms", b"_remaining_ms", "buying", b"buying", "contradicted", b"contradicted", "estimate", b"estimate", "eta_earliest_ms", b"eta_earliest_ms", "eta_latest_ms", b"eta_latest_ms", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "markets", b"markets", "pause", b"pause", "remaining_ms", b"remaining_ms", "suspension", b"suspension"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms", "_eta_latest_ms", b"_eta_latest_ms", "_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_remaining_ms", b"_remaining_ms", "after", b"after", "also", b"also", "buying", b"buying", "contradicted", b"contradicted", "cost_micro_usd", b"cost_micro_usd", "dag", b"dag", "estimate", b"estimate", "eta_earliest_ms", b"eta_earliest_ms", "eta_latest_ms", b"eta_latest_ms", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "failures", b"failures", "finished_ms", b"finished_ms", "handed_by", b"handed_by", "handed_priority", b"handed_priority", "id", b"id", "labels", b"labels", "markets", b"markets", "name", b"name", "no_packing_micro_usd", b"no_packing_micro_usd", "now_ms", b"now_ms", "only_ended", b"only_ended", "owner", b"owner", "partition", b"partition", "pause", b"pause", "priority", b"priority", "reason", b"reason", "remaining_estimated", b"remaining_estimated", "remaining_ms", b"remaining_ms", "replicas_micro_usd", b"replicas_micro_usd", "retry_of", b"retry_of", "started_ms", b"started_ms", "state", b"state", "submitted_ms", b"submitted_ms", "suspension", b"suspension", "task_count", b"task_count", "tasks", b"tasks", "tasks_by_state", b"tasks_by_state", "tenant", b"tenant", "unmet", b"unmet", "unmet_origin", b"unmet_origin", "waiting_for", b"waiting_for", "waits_for", b"waits_for"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms", "_eta_latest_ms", b"_eta_latest_ms", "_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_max_cost_micro_usd", b"_max_cost_micro_usd", "_remaining_ms", b"_remaining_ms", "buying", b"buying", "contradicted", b"contradicted", "estimate", b"estimate", "eta_earliest_ms", b"eta_earliest_ms", "eta_latest_ms", b"eta_latest_ms", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "markets", b"markets", "max_cost_micro_usd", b"max_cost_micro_usd", "pause", b"pause", "remaining_ms", b"remaining_ms", "suspension", b"suspension"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms", "_eta_latest_ms", b"_eta_latest_ms", "_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_max_cost_micro_usd", b"_max_cost_micro_usd", "_remaining_ms", b"_remaining_ms", "after", b"after", "also", b"also", "buying", b"buying", "contradicted", b"contradicted", "cost_micro_usd", b"cost_micro_usd", "curves", b"curves", "dag", b"dag", "estimate", b"estimate", "eta_earliest_ms", b"eta_earliest_ms", "eta_latest_ms", b"eta_latest_ms", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "failures", b"failures", "finished_ms", b"finished_ms", "handed_by", b"handed_by", "handed_priority", b"handed_priority", "id", b"id", "labels", b"labels", "markets", b"markets", "max_cost_micro_usd", b"max_cost_micro_usd", "name", b"name", "no_packing_micro_usd", b"no_packing_micro_usd", "notify", b"notify", "now_ms", b"now_ms", "only_ended", b"only_ended", "owner", b"owner", "partition", b"partition", "pause", b"pause", "priority", b"priority", "reason", b"reason", "remaining_estimated", b"remaining_estimated", "remaining_ms", b"remaining_ms", "replicas_micro_usd", b"replicas_micro_usd", "retry_of", b"retry_of", "started_ms", b"started_ms", "state", b"state", "submitted_ms", b"submitted_ms", "suspension", b"suspension", "task_count", b"task_count", "tasks", b"tasks", "tasks_by_state", b"tasks_by_state", "tenant", b"tenant", "unmet", b"unmet", "unmet_origin", b"unmet_origin", "waiting_for", b"waiting_for", "waits_for", b"waits_for"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms"]) -> typing.Literal["eta_earliest_ms"] | None: ...
     @typing.overload
@@ -1215,6 +1751,8 @@ class Job(google.protobuf.message.Message):
     def WhichOneof(self, oneof_group: typing.Literal["_eta_ms", b"_eta_ms"]) -> typing.Literal["eta_ms"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_exit_code", b"_exit_code"]) -> typing.Literal["exit_code"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_max_cost_micro_usd", b"_max_cost_micro_usd"]) -> typing.Literal["max_cost_micro_usd"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_remaining_ms", b"_remaining_ms"]) -> typing.Literal["remaining_ms"] | None: ...
 
@@ -1514,6 +2052,11 @@ class Task(google.protobuf.message.Message):
     WHY_FIELD_NUMBER: builtins.int
     OUTPUTS_OF_FIELD_NUMBER: builtins.int
     NOT_STORED_FIELD_NUMBER: builtins.int
+    STARTED_MS_FIELD_NUMBER: builtins.int
+    FINISHED_MS_FIELD_NUMBER: builtins.int
+    RAN_MS_FIELD_NUMBER: builtins.int
+    LAST_INSTANCE_FIELD_NUMBER: builtins.int
+    INSTANCE_TYPE_FIELD_NUMBER: builtins.int
     index: builtins.int
     name: builtins.str
     state: builtins.str
@@ -1553,6 +2096,15 @@ class Task(google.protobuf.message.Message):
     """For a task's own run: the extra run whose outputs are the task's; 0 if its own are."""
     not_stored: builtins.str
     """Outputs or checkpoints of its last attempt that are not stored, and why; empty for none."""
+    started_ms: builtins.int
+    """In pages that were asked for with times alone, and absent where that is not on record: when it
+    first ran, when it ended, and for how long it has run in all of its attempts.
+    """
+    finished_ms: builtins.int
+    ran_ms: builtins.int
+    last_instance: builtins.str
+    """Likewise: the instance that it was on last, and its type."""
+    instance_type: builtins.str
     @property
     def metrics(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]: ...
     @property
@@ -1591,9 +2143,14 @@ class Task(google.protobuf.message.Message):
         why: builtins.str = ...,
         outputs_of: builtins.int = ...,
         not_stored: builtins.str = ...,
+        started_ms: builtins.int | None = ...,
+        finished_ms: builtins.int | None = ...,
+        ran_ms: builtins.int | None = ...,
+        last_instance: builtins.str = ...,
+        instance_type: builtins.str = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms", "_eta_latest_ms", b"_eta_latest_ms", "_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_remaining_ms", b"_remaining_ms", "eta_earliest_ms", b"eta_earliest_ms", "eta_latest_ms", b"eta_latest_ms", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "remaining_ms", b"remaining_ms", "suspension", b"suspension"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms", "_eta_latest_ms", b"_eta_latest_ms", "_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_remaining_ms", b"_remaining_ms", "attempt", b"attempt", "eta_earliest_ms", b"eta_earliest_ms", "eta_latest_ms", b"eta_latest_ms", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "failures", b"failures", "generation", b"generation", "index", b"index", "instance", b"instance", "metrics", b"metrics", "moves", b"moves", "name", b"name", "normalised", b"normalised", "not_stored", b"not_stored", "outputs_of", b"outputs_of", "pool", b"pool", "rate", b"rate", "reason", b"reason", "remaining_estimated", b"remaining_estimated", "remaining_ms", b"remaining_ms", "replica", b"replica", "state", b"state", "steps", b"steps", "suspension", b"suspension", "target", b"target", "total_steps", b"total_steps", "waiting_for", b"waiting_for", "why", b"why", "workload", b"workload"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms", "_eta_latest_ms", b"_eta_latest_ms", "_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_finished_ms", b"_finished_ms", "_ran_ms", b"_ran_ms", "_remaining_ms", b"_remaining_ms", "_started_ms", b"_started_ms", "eta_earliest_ms", b"eta_earliest_ms", "eta_latest_ms", b"eta_latest_ms", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "finished_ms", b"finished_ms", "ran_ms", b"ran_ms", "remaining_ms", b"remaining_ms", "started_ms", b"started_ms", "suspension", b"suspension"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms", "_eta_latest_ms", b"_eta_latest_ms", "_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_finished_ms", b"_finished_ms", "_ran_ms", b"_ran_ms", "_remaining_ms", b"_remaining_ms", "_started_ms", b"_started_ms", "attempt", b"attempt", "eta_earliest_ms", b"eta_earliest_ms", "eta_latest_ms", b"eta_latest_ms", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "failures", b"failures", "finished_ms", b"finished_ms", "generation", b"generation", "index", b"index", "instance", b"instance", "instance_type", b"instance_type", "last_instance", b"last_instance", "metrics", b"metrics", "moves", b"moves", "name", b"name", "normalised", b"normalised", "not_stored", b"not_stored", "outputs_of", b"outputs_of", "pool", b"pool", "ran_ms", b"ran_ms", "rate", b"rate", "reason", b"reason", "remaining_estimated", b"remaining_estimated", "remaining_ms", b"remaining_ms", "replica", b"replica", "started_ms", b"started_ms", "state", b"state", "steps", b"steps", "suspension", b"suspension", "target", b"target", "total_steps", b"total_steps", "waiting_for", b"waiting_for", "why", b"why", "workload", b"workload"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms"]) -> typing.Literal["eta_earliest_ms"] | None: ...
     @typing.overload
@@ -1603,7 +2160,13 @@ class Task(google.protobuf.message.Message):
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_exit_code", b"_exit_code"]) -> typing.Literal["exit_code"] | None: ...
     @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_finished_ms", b"_finished_ms"]) -> typing.Literal["finished_ms"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_ran_ms", b"_ran_ms"]) -> typing.Literal["ran_ms"] | None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_remaining_ms", b"_remaining_ms"]) -> typing.Literal["remaining_ms"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_started_ms", b"_started_ms"]) -> typing.Literal["started_ms"] | None: ...
 
 global___Task = Task
 
@@ -1656,19 +2219,27 @@ class DescribeRequest(google.protobuf.message.Message):
     ALL_FIELD_NUMBER: builtins.int
     PAGE_SIZE_FIELD_NUMBER: builtins.int
     PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    PLACED_FIELD_NUMBER: builtins.int
+    INSTANCE_FIELD_NUMBER: builtins.int
     all: builtins.bool
     """Instances that are gone too, newest first and page by page; else all that are not."""
     page_size: builtins.int
     """At most 1,000; 100 when 0."""
     page_token: builtins.str
+    placed: builtins.bool
+    """With the tasks on each instance, unless there are more than 300 instances."""
+    instance: builtins.str
+    """One instance alone, by its id, which may be gone; empty for all."""
     def __init__(
         self,
         *,
         all: builtins.bool = ...,
         page_size: builtins.int = ...,
         page_token: builtins.str = ...,
+        placed: builtins.bool = ...,
+        instance: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["all", b"all", "page_size", b"page_size", "page_token", b"page_token"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["all", b"all", "instance", b"instance", "page_size", b"page_size", "page_token", b"page_token", "placed", b"placed"]) -> None: ...
 
 global___DescribeRequest = DescribeRequest
 
@@ -1903,6 +2474,8 @@ class Instance(google.protobuf.message.Message):
     EMPTY_MS_FIELD_NUMBER: builtins.int
     KEPT_FOR_FIELD_NUMBER: builtins.int
     KEPT_UNTIL_MS_FIELD_NUMBER: builtins.int
+    PLACED_FIELD_NUMBER: builtins.int
+    COST_FIELD_NUMBER: builtins.int
     id: builtins.str
     type: builtins.str
     zone: builtins.str
@@ -1943,6 +2516,14 @@ class Instance(google.protobuf.message.Message):
     def tasks(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """"JOB/INDEX" """
 
+    @property
+    def placed(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___PlacedTask]:
+        """Tasks that take room on it; only where they were asked for."""
+
+    @property
+    def cost(self) -> global___InstanceCost:
+        """Where it alone was asked for, and was billed."""
+
     def __init__(
         self,
         *,
@@ -1969,12 +2550,216 @@ class Instance(google.protobuf.message.Message):
         empty_ms: builtins.int = ...,
         kept_for: builtins.str = ...,
         kept_until_ms: builtins.int = ...,
+        placed: collections.abc.Iterable[global___PlacedTask] | None = ...,
+        cost: global___InstanceCost | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_expected_micro_usd_per_hour", b"_expected_micro_usd_per_hour", "capacity", b"capacity", "expected_micro_usd_per_hour", b"expected_micro_usd_per_hour", "used", b"used"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_expected_micro_usd_per_hour", b"_expected_micro_usd_per_hour", "capacity", b"capacity", "confinement", b"confinement", "connected", b"connected", "drain_moves", b"drain_moves", "draining", b"draining", "empty_ms", b"empty_ms", "expected_micro_usd_per_hour", b"expected_micro_usd_per_hour", "gone_ms", b"gone_ms", "id", b"id", "kept_for", b"kept_for", "kept_until_ms", b"kept_until_ms", "partition", b"partition", "pool", b"pool", "price_micro_usd_per_hour", b"price_micro_usd_per_hour", "purchase", b"purchase", "reason", b"reason", "requested_ms", b"requested_ms", "state", b"state", "tasks", b"tasks", "type", b"type", "up_ms", b"up_ms", "used", b"used", "zone", b"zone"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_expected_micro_usd_per_hour", b"_expected_micro_usd_per_hour", "capacity", b"capacity", "cost", b"cost", "expected_micro_usd_per_hour", b"expected_micro_usd_per_hour", "used", b"used"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_expected_micro_usd_per_hour", b"_expected_micro_usd_per_hour", "capacity", b"capacity", "confinement", b"confinement", "connected", b"connected", "cost", b"cost", "drain_moves", b"drain_moves", "draining", b"draining", "empty_ms", b"empty_ms", "expected_micro_usd_per_hour", b"expected_micro_usd_per_hour", "gone_ms", b"gone_ms", "id", b"id", "kept_for", b"kept_for", "kept_until_ms", b"kept_until_ms", "partition", b"partition", "placed", b"placed", "pool", b"pool", "price_micro_usd_per_hour", b"price_micro_usd_per_hour", "purchase", b"purchase", "reason", b"reason", "requested_ms", b"requested_ms", "state", b"state", "tasks", b"tasks", "type", b"type", "up_ms", b"up_ms", "used", b"used", "zone", b"zone"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_expected_micro_usd_per_hour", b"_expected_micro_usd_per_hour"]) -> typing.Literal["expected_micro_usd_per_hour"] | None: ...
 
 global___Instance = Instance
+
+@typing.final
+class PlacedTask(google.protobuf.message.Message):
+    """A task that takes room on an instance."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TASK_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    PART_FIELD_NUMBER: builtins.int
+    STATE_FIELD_NUMBER: builtins.int
+    TARGET_FIELD_NUMBER: builtins.int
+    SHARE_FIELD_NUMBER: builtins.int
+    NORMALISED_FIELD_NUMBER: builtins.int
+    SINCE_MS_FIELD_NUMBER: builtins.int
+    task: builtins.str
+    """"JOB/INDEX" """
+    name: builtins.str
+    """Name of its job."""
+    part: builtins.str
+    """Its own name or number, where the job has several tasks."""
+    state: builtins.str
+    target: builtins.str
+    """The instance that it moves to; empty if it stays."""
+    normalised: builtins.float
+    """Rate over stand-alone rate; 0 if unknown."""
+    since_ms: builtins.int
+    """Since when it is in this state."""
+    @property
+    def share(self) -> global___Resources: ...
+    def __init__(
+        self,
+        *,
+        task: builtins.str = ...,
+        name: builtins.str = ...,
+        part: builtins.str = ...,
+        state: builtins.str = ...,
+        target: builtins.str = ...,
+        share: global___Resources | None = ...,
+        normalised: builtins.float = ...,
+        since_ms: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["share", b"share"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name", "normalised", b"normalised", "part", b"part", "share", b"share", "since_ms", b"since_ms", "state", b"state", "target", b"target", "task", b"task"]) -> None: ...
+
+global___PlacedTask = PlacedTask
+
+@typing.final
+class OverviewRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+global___OverviewRequest = OverviewRequest
+
+@typing.final
+class OverviewResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: builtins.int
+    BILL_FIELD_NUMBER: builtins.int
+    PRICES_FIELD_NUMBER: builtins.int
+    NOTES_FIELD_NUMBER: builtins.int
+    EVENTS_FIELD_NUMBER: builtins.int
+    INSTANCES_FIELD_NUMBER: builtins.int
+    instances: builtins.int
+    @property
+    def state(self) -> global___ClusterState:
+        """As Describe tells, without instances."""
+
+    @property
+    def bill(self) -> global___Bill:
+        """The sums alone."""
+
+    @property
+    def prices(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___PricePoint]:
+        """Since the master began, oldest first; at most 300."""
+
+    @property
+    def notes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Note]:
+        """Lasting states first, then events, the newest first; at most 20."""
+
+    @property
+    def events(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___FeedEvent]:
+        """The newest events, oldest first; at most 12."""
+
+    def __init__(
+        self,
+        *,
+        state: global___ClusterState | None = ...,
+        bill: global___Bill | None = ...,
+        prices: collections.abc.Iterable[global___PricePoint] | None = ...,
+        notes: collections.abc.Iterable[global___Note] | None = ...,
+        events: collections.abc.Iterable[global___FeedEvent] | None = ...,
+        instances: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["bill", b"bill", "state", b"state"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["bill", b"bill", "events", b"events", "instances", b"instances", "notes", b"notes", "prices", b"prices", "state", b"state"]) -> None: ...
+
+global___OverviewResponse = OverviewResponse
+
+@typing.final
+class PricePoint(google.protobuf.message.Message):
+    """Prices of the cluster at a moment, in micro-dollars per hour."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    AT_MS_FIELD_NUMBER: builtins.int
+    PAID_FIELD_NUMBER: builtins.int
+    NO_PACKING_FIELD_NUMBER: builtins.int
+    BOUND_FIELD_NUMBER: builtins.int
+    at_ms: builtins.int
+    paid: builtins.int
+    """Of the instances that are billed."""
+    no_packing: builtins.int
+    """Of one instance per task."""
+    bound: builtins.int
+    """No plan for the tasks of the newest round whose tasks slow each other down as little costs less;
+    absent where the policy does not say.
+    """
+    def __init__(
+        self,
+        *,
+        at_ms: builtins.int = ...,
+        paid: builtins.int = ...,
+        no_packing: builtins.int = ...,
+        bound: builtins.int | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_bound", b"_bound", "bound", b"bound"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_bound", b"_bound", "at_ms", b"at_ms", "bound", b"bound", "no_packing", b"no_packing", "paid", b"paid"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_bound", b"_bound"]) -> typing.Literal["bound"] | None: ...
+
+global___PricePoint = PricePoint
+
+@typing.final
+class Note(google.protobuf.message.Message):
+    """Something that needs attention."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    LEVEL_FIELD_NUMBER: builtins.int
+    KIND_FIELD_NUMBER: builtins.int
+    SUBJECT_FIELD_NUMBER: builtins.int
+    SENTENCE_FIELD_NUMBER: builtins.int
+    ADVICE_FIELD_NUMBER: builtins.int
+    COMMAND_FIELD_NUMBER: builtins.int
+    AT_MS_FIELD_NUMBER: builtins.int
+    level: builtins.str
+    """bad, warn"""
+    kind: builtins.str
+    """job, instance, money; empty for the cluster."""
+    subject: builtins.str
+    """Name of the job, instance or budget; empty for the cluster."""
+    sentence: builtins.str
+    """State of the subject, which is not named again."""
+    advice: builtins.str
+    """Remedy; empty where there is none."""
+    command: builtins.str
+    """A command that helps; empty for none."""
+    at_ms: builtins.int
+    """Time of the event; 0 for a state that lasts."""
+    def __init__(
+        self,
+        *,
+        level: builtins.str = ...,
+        kind: builtins.str = ...,
+        subject: builtins.str = ...,
+        sentence: builtins.str = ...,
+        advice: builtins.str = ...,
+        command: builtins.str = ...,
+        at_ms: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["advice", b"advice", "at_ms", b"at_ms", "command", b"command", "kind", b"kind", "level", b"level", "sentence", b"sentence", "subject", b"subject"]) -> None: ...
+
+global___Note = Note
+
+@typing.final
+class Curve(google.protobuf.message.Message):
+    """A figure of a job's first running task over time."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    AT_MS_FIELD_NUMBER: builtins.int
+    VALUES_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    @property
+    def at_ms(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
+    @property
+    def values(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]: ...
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        at_ms: collections.abc.Iterable[builtins.int] | None = ...,
+        values: collections.abc.Iterable[builtins.float] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["at_ms", b"at_ms", "name", b"name", "values", b"values"]) -> None: ...
+
+global___Curve = Curve
 
 @typing.final
 class CostRequest(google.protobuf.message.Message):
@@ -1994,7 +2779,9 @@ class CostRequest(google.protobuf.message.Message):
     """The sums are always there; either list may be left out."""
     without_instances: builtins.bool
     by: builtins.str
-    """"type": also the costs of the instances of each type. "owner": also those of each owner's jobs."""
+    """Also the parts of the bill by a property: "owner", "tenant", "workload", "label:KEY",
+    "partition", "type" (of instances), "day" (UTC), "part" or "job".
+    """
     def __init__(
         self,
         *,
@@ -2021,6 +2808,8 @@ class Bill(google.protobuf.message.Message):
     JOBS_FIELD_NUMBER: builtins.int
     NOW_MS_FIELD_NUMBER: builtins.int
     KEPT_MICRO_USD_FIELD_NUMBER: builtins.int
+    VOLUMES_MICRO_USD_FIELD_NUMBER: builtins.int
+    ADDRESSES_MICRO_USD_FIELD_NUMBER: builtins.int
     NEXT_JOBS_PAGE_TOKEN_FIELD_NUMBER: builtins.int
     NEXT_INSTANCES_PAGE_TOKEN_FIELD_NUMBER: builtins.int
     POOLS_FIELD_NUMBER: builtins.int
@@ -2033,12 +2822,16 @@ class Bill(google.protobuf.message.Message):
     now_ms: builtins.int
     kept_micro_usd: builtins.int
     """The part of what is idle that instances cost which had emptied, and stayed for tasks that waited."""
+    volumes_micro_usd: builtins.int
+    """The parts of the cost for volumes and public addresses of instances."""
+    addresses_micro_usd: builtins.int
     next_jobs_page_token: builtins.str
     """Empty on the last page."""
     next_instances_page_token: builtins.str
     by: builtins.str
-    """As CostRequest asked, dearest first. Of types the costs add up to the whole; of owners the costs
-    and the idle part do.
+    """As CostRequest asked: dearest first, days newest first, the rest last; at most 1,001. By
+    partition, type, day and part ("instances", "volumes", "addresses") the costs add up to the
+    whole; by others the costs and the idle part do.
     """
     @property
     def instances(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___InstanceCost]: ...
@@ -2061,19 +2854,21 @@ class Bill(google.protobuf.message.Message):
         jobs: collections.abc.Iterable[global___JobCost] | None = ...,
         now_ms: builtins.int = ...,
         kept_micro_usd: builtins.int = ...,
+        volumes_micro_usd: builtins.int = ...,
+        addresses_micro_usd: builtins.int = ...,
         next_jobs_page_token: builtins.str = ...,
         next_instances_page_token: builtins.str = ...,
         pools: collections.abc.Iterable[global___PoolCost] | None = ...,
         by: builtins.str = ...,
         shares: collections.abc.Iterable[global___CostShare] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["by", b"by", "cost_micro_usd", b"cost_micro_usd", "idle_micro_usd", b"idle_micro_usd", "instances", b"instances", "jobs", b"jobs", "kept_micro_usd", b"kept_micro_usd", "migrations", b"migrations", "next_instances_page_token", b"next_instances_page_token", "next_jobs_page_token", b"next_jobs_page_token", "no_packing_micro_usd", b"no_packing_micro_usd", "now_ms", b"now_ms", "pools", b"pools", "shares", b"shares"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["addresses_micro_usd", b"addresses_micro_usd", "by", b"by", "cost_micro_usd", b"cost_micro_usd", "idle_micro_usd", b"idle_micro_usd", "instances", b"instances", "jobs", b"jobs", "kept_micro_usd", b"kept_micro_usd", "migrations", b"migrations", "next_instances_page_token", b"next_instances_page_token", "next_jobs_page_token", b"next_jobs_page_token", "no_packing_micro_usd", b"no_packing_micro_usd", "now_ms", b"now_ms", "pools", b"pools", "shares", b"shares", "volumes_micro_usd", b"volumes_micro_usd"]) -> None: ...
 
 global___Bill = Bill
 
 @typing.final
 class CostShare(google.protobuf.message.Message):
-    """Costs of a type's instances or of an owner's jobs."""
+    """A part of the bill."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -2082,12 +2877,12 @@ class CostShare(google.protobuf.message.Message):
     IDLE_MICRO_USD_FIELD_NUMBER: builtins.int
     NO_PACKING_MICRO_USD_FIELD_NUMBER: builtins.int
     name: builtins.str
-    """Empty for those of all that are not kept apart."""
+    """A day as YYYY-MM-DD, a label as KEY=VALUE. Empty for all that is not kept apart."""
     cost_micro_usd: builtins.int
     idle_micro_usd: builtins.int
-    """For a type: the part of the cost that no task used."""
+    """By partition, type, day and part: the part of the cost that no task used."""
     no_packing_micro_usd: builtins.int
-    """Of an owner."""
+    """By all but partition, type and part."""
     def __init__(
         self,
         *,
@@ -2576,15 +3371,20 @@ class PlanRequest(google.protobuf.message.Message):
 
     JOB_YAML_FIELD_NUMBER: builtins.int
     FILE_NAME_FIELD_NUMBER: builtins.int
+    TABLE_FIELD_NUMBER: builtins.int
     job_yaml: builtins.str
     file_name: builtins.str
+    @property
+    def table(self) -> global___Table: ...
     def __init__(
         self,
         *,
         job_yaml: builtins.str = ...,
         file_name: builtins.str = ...,
+        table: global___Table | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["file_name", b"file_name", "job_yaml", b"job_yaml"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["table", b"table"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["file_name", b"file_name", "job_yaml", b"job_yaml", "table", b"table"]) -> None: ...
 
 global___PlanRequest = PlanRequest
 
@@ -3701,3 +4501,340 @@ class PutBlobResponse(google.protobuf.message.Message):
     ) -> None: ...
 
 global___PutBlobResponse = PutBlobResponse
+
+@typing.final
+class TableRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    """Id or name."""
+    def __init__(
+        self,
+        *,
+        job: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job"]) -> None: ...
+
+global___TableRequest = TableRequest
+
+@typing.final
+class TableChunk(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    DATA_FIELD_NUMBER: builtins.int
+    data: builtins.bytes
+    def __init__(
+        self,
+        *,
+        data: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["data", b"data"]) -> None: ...
+
+global___TableChunk = TableChunk
+
+@typing.final
+class ListFilesRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: builtins.int
+    TASK_FIELD_NUMBER: builtins.int
+    PATH_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    task: builtins.int
+    """Index of the task; all tasks if absent."""
+    path: builtins.str
+    """A file or a directory: outputs, checkpoints or logs, or what is below one of them. All if empty."""
+    def __init__(
+        self,
+        *,
+        job: builtins.str = ...,
+        task: builtins.int | None = ...,
+        path: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_task", b"_task", "task", b"task"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_task", b"_task", "job", b"job", "path", b"path", "task", b"task"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_task", b"_task"]) -> typing.Literal["task"] | None: ...
+
+global___ListFilesRequest = ListFilesRequest
+
+@typing.final
+class FileList(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: builtins.int
+    TASK_COUNT_FIELD_NUMBER: builtins.int
+    FILES_FIELD_NUMBER: builtins.int
+    job_id: builtins.str
+    """The job's id and number of tasks, in each message."""
+    task_count: builtins.int
+    @property
+    def files(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___StoredFile]: ...
+    def __init__(
+        self,
+        *,
+        job_id: builtins.str = ...,
+        task_count: builtins.int = ...,
+        files: collections.abc.Iterable[global___StoredFile] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["files", b"files", "job_id", b"job_id", "task_count", b"task_count"]) -> None: ...
+
+global___FileList = FileList
+
+@typing.final
+class StoredFile(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TASK_FIELD_NUMBER: builtins.int
+    REPLICA_FIELD_NUMBER: builtins.int
+    PATH_FIELD_NUMBER: builtins.int
+    SIZE_FIELD_NUMBER: builtins.int
+    MODIFIED_MS_FIELD_NUMBER: builtins.int
+    VERSION_FIELD_NUMBER: builtins.int
+    task: builtins.int
+    replica: builtins.int
+    """Number of the extra run that stored it; 0 for the task's own run."""
+    path: builtins.str
+    size: builtins.int
+    modified_ms: builtins.int
+    """When it was stored, in milliseconds since the epoch."""
+    version: builtins.str
+    """Another one once the content is another."""
+    def __init__(
+        self,
+        *,
+        task: builtins.int = ...,
+        replica: builtins.int = ...,
+        path: builtins.str = ...,
+        size: builtins.int = ...,
+        modified_ms: builtins.int = ...,
+        version: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["modified_ms", b"modified_ms", "path", b"path", "replica", b"replica", "size", b"size", "task", b"task", "version", b"version"]) -> None: ...
+
+global___StoredFile = StoredFile
+
+@typing.final
+class GetFilesRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: builtins.int
+    FILES_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    @property
+    def files(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___WantedFile]: ...
+    def __init__(
+        self,
+        *,
+        job: builtins.str = ...,
+        files: collections.abc.Iterable[global___WantedFile] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["files", b"files", "job", b"job"]) -> None: ...
+
+global___GetFilesRequest = GetFilesRequest
+
+@typing.final
+class WantedFile(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    FILE_FIELD_NUMBER: builtins.int
+    OFFSET_FIELD_NUMBER: builtins.int
+    offset: builtins.int
+    @property
+    def file(self) -> global___StoredFile:
+        """As listed."""
+
+    def __init__(
+        self,
+        *,
+        file: global___StoredFile | None = ...,
+        offset: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["file", b"file"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["file", b"file", "offset", b"offset"]) -> None: ...
+
+global___WantedFile = WantedFile
+
+@typing.final
+class FilePiece(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    INDEX_FIELD_NUMBER: builtins.int
+    OFFSET_FIELD_NUMBER: builtins.int
+    DATA_FIELD_NUMBER: builtins.int
+    GONE_FIELD_NUMBER: builtins.int
+    index: builtins.int
+    """Position of the file in the request."""
+    offset: builtins.int
+    data: builtins.bytes
+    gone: builtins.bool
+    """The version is no longer there; no more of the file follows."""
+    def __init__(
+        self,
+        *,
+        index: builtins.int = ...,
+        offset: builtins.int = ...,
+        data: builtins.bytes = ...,
+        gone: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["data", b"data", "gone", b"gone", "index", b"index", "offset", b"offset"]) -> None: ...
+
+global___FilePiece = FilePiece
+
+@typing.final
+class EventsRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SUBJECT_FIELD_NUMBER: builtins.int
+    AFTER_FIELD_NUMBER: builtins.int
+    LAST_FIELD_NUMBER: builtins.int
+    FOLLOW_FIELD_NUMBER: builtins.int
+    BEFORE_FIELD_NUMBER: builtins.int
+    subject: builtins.str
+    """The caller's job, or any job by its id, or an instance; empty for the whole cluster."""
+    after: builtins.int
+    """Only events with a larger number."""
+    last: builtins.int
+    """So many of the newest events to begin with; all that are kept if it is 0."""
+    follow: builtins.bool
+    before: builtins.int
+    """Only events with a smaller number; 0 for all. Excludes `follow`."""
+    def __init__(
+        self,
+        *,
+        subject: builtins.str = ...,
+        after: builtins.int = ...,
+        last: builtins.int = ...,
+        follow: builtins.bool = ...,
+        before: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["after", b"after", "before", b"before", "follow", b"follow", "last", b"last", "subject", b"subject"]) -> None: ...
+
+global___EventsRequest = EventsRequest
+
+@typing.final
+class EventsResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EVENTS_FIELD_NUMBER: builtins.int
+    @property
+    def events(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___FeedEvent]: ...
+    def __init__(
+        self,
+        *,
+        events: collections.abc.Iterable[global___FeedEvent] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["events", b"events"]) -> None: ...
+
+global___EventsResponse = EventsResponse
+
+@typing.final
+class FeedEvent(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: builtins.int
+    AT_MS_FIELD_NUMBER: builtins.int
+    KIND_FIELD_NUMBER: builtins.int
+    JOB_FIELD_NUMBER: builtins.int
+    TASK_FIELD_NUMBER: builtins.int
+    INSTANCE_FIELD_NUMBER: builtins.int
+    OWNER_FIELD_NUMBER: builtins.int
+    TEXT_FIELD_NUMBER: builtins.int
+    number: builtins.int
+    at_ms: builtins.int
+    kind: builtins.str
+    job: builtins.str
+    task: builtins.str
+    instance: builtins.str
+    owner: builtins.str
+    text: builtins.str
+    def __init__(
+        self,
+        *,
+        number: builtins.int = ...,
+        at_ms: builtins.int = ...,
+        kind: builtins.str = ...,
+        job: builtins.str = ...,
+        task: builtins.str = ...,
+        instance: builtins.str = ...,
+        owner: builtins.str = ...,
+        text: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["at_ms", b"at_ms", "instance", b"instance", "job", b"job", "kind", b"kind", "number", b"number", "owner", b"owner", "task", b"task", "text", b"text"]) -> None: ...
+
+global___FeedEvent = FeedEvent
+
+@typing.final
+class RemoveFilesRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    COMMAND_ID_FIELD_NUMBER: builtins.int
+    JOB_FIELD_NUMBER: builtins.int
+    command_id: builtins.str
+    job: builtins.str
+    def __init__(
+        self,
+        *,
+        command_id: builtins.str = ...,
+        job: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["command_id", b"command_id", "job", b"job"]) -> None: ...
+
+global___RemoveFilesRequest = RemoveFilesRequest
+
+@typing.final
+class RemoveFilesResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: builtins.int
+    job_id: builtins.str
+    def __init__(
+        self,
+        *,
+        job_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job_id", b"job_id"]) -> None: ...
+
+global___RemoveFilesResponse = RemoveFilesResponse
+
+@typing.final
+class CollectRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    DRY_RUN_FIELD_NUMBER: builtins.int
+    dry_run: builtins.bool
+    """Counts alone; nothing is removed."""
+    def __init__(
+        self,
+        *,
+        dry_run: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["dry_run", b"dry_run"]) -> None: ...
+
+global___CollectRequest = CollectRequest
+
+@typing.final
+class Garbage(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    UPLOADS_FIELD_NUMBER: builtins.int
+    UPLOADS_BYTES_FIELD_NUMBER: builtins.int
+    LEFTOVERS_FIELD_NUMBER: builtins.int
+    LEFTOVERS_BYTES_FIELD_NUMBER: builtins.int
+    uploads: builtins.int
+    """Uploads that no job needs."""
+    uploads_bytes: builtins.int
+    leftovers: builtins.int
+    """Files that were stored after all files of their job had been removed."""
+    leftovers_bytes: builtins.int
+    def __init__(
+        self,
+        *,
+        uploads: builtins.int = ...,
+        uploads_bytes: builtins.int = ...,
+        leftovers: builtins.int = ...,
+        leftovers_bytes: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["leftovers", b"leftovers", "leftovers_bytes", b"leftovers_bytes", "uploads", b"uploads", "uploads_bytes", b"uploads_bytes"]) -> None: ...
+
+global___Garbage = Garbage

@@ -3,6 +3,7 @@
 import grpc
 
 from eva_wire._proto import api_pb2 as eva_dot_api_dot_v1_dot_api__pb2
+from eva_wire._proto import attach_pb2 as eva_dot_attach_dot_v1_dot_attach__pb2
 
 
 class JobsStub(object):
@@ -68,6 +69,11 @@ class JobsStub(object):
                 '/eva.api.v1.Jobs/Logs',
                 request_serializer=eva_dot_api_dot_v1_dot_api__pb2.LogsRequest.SerializeToString,
                 response_deserializer=eva_dot_api_dot_v1_dot_api__pb2.LogChunk.FromString,
+                )
+        self.Attach = channel.stream_stream(
+                '/eva.api.v1.Jobs/Attach',
+                request_serializer=eva_dot_attach_dot_v1_dot_attach__pb2.Input.SerializeToString,
+                response_deserializer=eva_dot_attach_dot_v1_dot_attach__pb2.Output.FromString,
                 )
         self.Plan = channel.unary_unary(
                 '/eva.api.v1.Jobs/Plan',
@@ -161,6 +167,13 @@ class JobsServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Attach(self, request_iterator, context):
+        """A command in a running task, or a connection to a port of it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Plan(self, request, context):
         """Preview of the job, in dollars; changes nothing.
         """
@@ -238,6 +251,11 @@ def add_JobsServicer_to_server(servicer, server):
                     servicer.Logs,
                     request_deserializer=eva_dot_api_dot_v1_dot_api__pb2.LogsRequest.FromString,
                     response_serializer=eva_dot_api_dot_v1_dot_api__pb2.LogChunk.SerializeToString,
+            ),
+            'Attach': grpc.stream_stream_rpc_method_handler(
+                    servicer.Attach,
+                    request_deserializer=eva_dot_attach_dot_v1_dot_attach__pb2.Input.FromString,
+                    response_serializer=eva_dot_attach_dot_v1_dot_attach__pb2.Output.SerializeToString,
             ),
             'Plan': grpc.unary_unary_rpc_method_handler(
                     servicer.Plan,
@@ -452,6 +470,23 @@ class Jobs(object):
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 
     @staticmethod
+    def Attach(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(request_iterator, target, '/eva.api.v1.Jobs/Attach',
+            eva_dot_attach_dot_v1_dot_attach__pb2.Input.SerializeToString,
+            eva_dot_attach_dot_v1_dot_attach__pb2.Output.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
     def Plan(request,
             target,
             options=(),
@@ -499,6 +534,206 @@ class Jobs(object):
         return grpc.experimental.stream_unary(request_iterator, target, '/eva.api.v1.Jobs/PutBlob',
             eva_dot_api_dot_v1_dot_api__pb2.BlobChunk.SerializeToString,
             eva_dot_api_dot_v1_dot_api__pb2.PutBlobResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+
+class FilesStub(object):
+    """Files that the tasks of jobs have stored.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.List = channel.unary_stream(
+                '/eva.api.v1.Files/List',
+                request_serializer=eva_dot_api_dot_v1_dot_api__pb2.ListFilesRequest.SerializeToString,
+                response_deserializer=eva_dot_api_dot_v1_dot_api__pb2.FileList.FromString,
+                )
+        self.Get = channel.unary_stream(
+                '/eva.api.v1.Files/Get',
+                request_serializer=eva_dot_api_dot_v1_dot_api__pb2.GetFilesRequest.SerializeToString,
+                response_deserializer=eva_dot_api_dot_v1_dot_api__pb2.FilePiece.FromString,
+                )
+        self.Table = channel.unary_stream(
+                '/eva.api.v1.Files/Table',
+                request_serializer=eva_dot_api_dot_v1_dot_api__pb2.TableRequest.SerializeToString,
+                response_deserializer=eva_dot_api_dot_v1_dot_api__pb2.TableChunk.FromString,
+                )
+        self.Remove = channel.unary_unary(
+                '/eva.api.v1.Files/Remove',
+                request_serializer=eva_dot_api_dot_v1_dot_api__pb2.RemoveFilesRequest.SerializeToString,
+                response_deserializer=eva_dot_api_dot_v1_dot_api__pb2.RemoveFilesResponse.FromString,
+                )
+        self.Collect = channel.unary_stream(
+                '/eva.api.v1.Files/Collect',
+                request_serializer=eva_dot_api_dot_v1_dot_api__pb2.CollectRequest.SerializeToString,
+                response_deserializer=eva_dot_api_dot_v1_dot_api__pb2.Garbage.FromString,
+                )
+
+
+class FilesServicer(object):
+    """Files that the tasks of jobs have stored.
+    """
+
+    def List(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Get(self, request, context):
+        """Pieces of files, in order, each file from its offset to its size.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Table(self, request, context):
+        """The table whose rows are the tasks of an array, as it was uploaded; nothing for other jobs.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Remove(self, request, context):
+        """Removes all that the tasks of an ended job have stored.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Collect(self, request, context):
+        """Operators alone: removes uploads that no job needs, and tells the sums so far.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_FilesServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'List': grpc.unary_stream_rpc_method_handler(
+                    servicer.List,
+                    request_deserializer=eva_dot_api_dot_v1_dot_api__pb2.ListFilesRequest.FromString,
+                    response_serializer=eva_dot_api_dot_v1_dot_api__pb2.FileList.SerializeToString,
+            ),
+            'Get': grpc.unary_stream_rpc_method_handler(
+                    servicer.Get,
+                    request_deserializer=eva_dot_api_dot_v1_dot_api__pb2.GetFilesRequest.FromString,
+                    response_serializer=eva_dot_api_dot_v1_dot_api__pb2.FilePiece.SerializeToString,
+            ),
+            'Table': grpc.unary_stream_rpc_method_handler(
+                    servicer.Table,
+                    request_deserializer=eva_dot_api_dot_v1_dot_api__pb2.TableRequest.FromString,
+                    response_serializer=eva_dot_api_dot_v1_dot_api__pb2.TableChunk.SerializeToString,
+            ),
+            'Remove': grpc.unary_unary_rpc_method_handler(
+                    servicer.Remove,
+                    request_deserializer=eva_dot_api_dot_v1_dot_api__pb2.RemoveFilesRequest.FromString,
+                    response_serializer=eva_dot_api_dot_v1_dot_api__pb2.RemoveFilesResponse.SerializeToString,
+            ),
+            'Collect': grpc.unary_stream_rpc_method_handler(
+                    servicer.Collect,
+                    request_deserializer=eva_dot_api_dot_v1_dot_api__pb2.CollectRequest.FromString,
+                    response_serializer=eva_dot_api_dot_v1_dot_api__pb2.Garbage.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'eva.api.v1.Files', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Files(object):
+    """Files that the tasks of jobs have stored.
+    """
+
+    @staticmethod
+    def List(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(request, target, '/eva.api.v1.Files/List',
+            eva_dot_api_dot_v1_dot_api__pb2.ListFilesRequest.SerializeToString,
+            eva_dot_api_dot_v1_dot_api__pb2.FileList.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Get(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(request, target, '/eva.api.v1.Files/Get',
+            eva_dot_api_dot_v1_dot_api__pb2.GetFilesRequest.SerializeToString,
+            eva_dot_api_dot_v1_dot_api__pb2.FilePiece.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Table(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(request, target, '/eva.api.v1.Files/Table',
+            eva_dot_api_dot_v1_dot_api__pb2.TableRequest.SerializeToString,
+            eva_dot_api_dot_v1_dot_api__pb2.TableChunk.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Remove(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/eva.api.v1.Files/Remove',
+            eva_dot_api_dot_v1_dot_api__pb2.RemoveFilesRequest.SerializeToString,
+            eva_dot_api_dot_v1_dot_api__pb2.RemoveFilesResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Collect(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(request, target, '/eva.api.v1.Files/Collect',
+            eva_dot_api_dot_v1_dot_api__pb2.CollectRequest.SerializeToString,
+            eva_dot_api_dot_v1_dot_api__pb2.Garbage.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 
@@ -551,6 +786,16 @@ class ClusterStub(object):
                 '/eva.api.v1.Cluster/Explain',
                 request_serializer=eva_dot_api_dot_v1_dot_api__pb2.ExplainRequest.SerializeToString,
                 response_deserializer=eva_dot_api_dot_v1_dot_api__pb2.Explanation.FromString,
+                )
+        self.Overview = channel.unary_unary(
+                '/eva.api.v1.Cluster/Overview',
+                request_serializer=eva_dot_api_dot_v1_dot_api__pb2.OverviewRequest.SerializeToString,
+                response_deserializer=eva_dot_api_dot_v1_dot_api__pb2.OverviewResponse.FromString,
+                )
+        self.Events = channel.unary_stream(
+                '/eva.api.v1.Cluster/Events',
+                request_serializer=eva_dot_api_dot_v1_dot_api__pb2.EventsRequest.SerializeToString,
+                response_deserializer=eva_dot_api_dot_v1_dot_api__pb2.EventsResponse.FromString,
                 )
         self.Drain = channel.unary_unary(
                 '/eva.api.v1.Cluster/Drain',
@@ -615,6 +860,20 @@ class ClusterServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Overview(self, request, context):
+        """Prices over time, and what needs attention.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Events(self, request, context):
+        """Events, oldest first; the stream ends after the newest one unless it is followed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Drain(self, request, context):
         """Operators alone: an instance takes no new task and goes once it is empty.
         """
@@ -664,6 +923,16 @@ def add_ClusterServicer_to_server(servicer, server):
                     servicer.Explain,
                     request_deserializer=eva_dot_api_dot_v1_dot_api__pb2.ExplainRequest.FromString,
                     response_serializer=eva_dot_api_dot_v1_dot_api__pb2.Explanation.SerializeToString,
+            ),
+            'Overview': grpc.unary_unary_rpc_method_handler(
+                    servicer.Overview,
+                    request_deserializer=eva_dot_api_dot_v1_dot_api__pb2.OverviewRequest.FromString,
+                    response_serializer=eva_dot_api_dot_v1_dot_api__pb2.OverviewResponse.SerializeToString,
+            ),
+            'Events': grpc.unary_stream_rpc_method_handler(
+                    servicer.Events,
+                    request_deserializer=eva_dot_api_dot_v1_dot_api__pb2.EventsRequest.FromString,
+                    response_serializer=eva_dot_api_dot_v1_dot_api__pb2.EventsResponse.SerializeToString,
             ),
             'Drain': grpc.unary_unary_rpc_method_handler(
                     servicer.Drain,
@@ -817,6 +1086,40 @@ class Cluster(object):
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 
     @staticmethod
+    def Overview(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/eva.api.v1.Cluster/Overview',
+            eva_dot_api_dot_v1_dot_api__pb2.OverviewRequest.SerializeToString,
+            eva_dot_api_dot_v1_dot_api__pb2.OverviewResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Events(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(request, target, '/eva.api.v1.Cluster/Events',
+            eva_dot_api_dot_v1_dot_api__pb2.EventsRequest.SerializeToString,
+            eva_dot_api_dot_v1_dot_api__pb2.EventsResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
     def Drain(request,
             target,
             options=(),
@@ -966,6 +1269,237 @@ class Nodes(object):
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 
 
+class SecretsStub(object):
+    """Values that tasks get as environment variables. No answer has one.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Set = channel.unary_unary(
+                '/eva.api.v1.Secrets/Set',
+                request_serializer=eva_dot_api_dot_v1_dot_api__pb2.SetSecretRequest.SerializeToString,
+                response_deserializer=eva_dot_api_dot_v1_dot_api__pb2.SetSecretResponse.FromString,
+                )
+        self.List = channel.unary_unary(
+                '/eva.api.v1.Secrets/List',
+                request_serializer=eva_dot_api_dot_v1_dot_api__pb2.ListSecretsRequest.SerializeToString,
+                response_deserializer=eva_dot_api_dot_v1_dot_api__pb2.ListSecretsResponse.FromString,
+                )
+        self.Remove = channel.unary_unary(
+                '/eva.api.v1.Secrets/Remove',
+                request_serializer=eva_dot_api_dot_v1_dot_api__pb2.RemoveSecretRequest.SerializeToString,
+                response_deserializer=eva_dot_api_dot_v1_dot_api__pb2.RemoveSecretResponse.FromString,
+                )
+
+
+class SecretsServicer(object):
+    """Values that tasks get as environment variables. No answer has one.
+    """
+
+    def Set(self, request, context):
+        """Setting the value that is set already changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def List(self, request, context):
+        """The caller's own and those of the caller's tenant, or of another tenant for operators.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Remove(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_SecretsServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Set': grpc.unary_unary_rpc_method_handler(
+                    servicer.Set,
+                    request_deserializer=eva_dot_api_dot_v1_dot_api__pb2.SetSecretRequest.FromString,
+                    response_serializer=eva_dot_api_dot_v1_dot_api__pb2.SetSecretResponse.SerializeToString,
+            ),
+            'List': grpc.unary_unary_rpc_method_handler(
+                    servicer.List,
+                    request_deserializer=eva_dot_api_dot_v1_dot_api__pb2.ListSecretsRequest.FromString,
+                    response_serializer=eva_dot_api_dot_v1_dot_api__pb2.ListSecretsResponse.SerializeToString,
+            ),
+            'Remove': grpc.unary_unary_rpc_method_handler(
+                    servicer.Remove,
+                    request_deserializer=eva_dot_api_dot_v1_dot_api__pb2.RemoveSecretRequest.FromString,
+                    response_serializer=eva_dot_api_dot_v1_dot_api__pb2.RemoveSecretResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'eva.api.v1.Secrets', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Secrets(object):
+    """Values that tasks get as environment variables. No answer has one.
+    """
+
+    @staticmethod
+    def Set(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/eva.api.v1.Secrets/Set',
+            eva_dot_api_dot_v1_dot_api__pb2.SetSecretRequest.SerializeToString,
+            eva_dot_api_dot_v1_dot_api__pb2.SetSecretResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def List(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/eva.api.v1.Secrets/List',
+            eva_dot_api_dot_v1_dot_api__pb2.ListSecretsRequest.SerializeToString,
+            eva_dot_api_dot_v1_dot_api__pb2.ListSecretsResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Remove(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/eva.api.v1.Secrets/Remove',
+            eva_dot_api_dot_v1_dot_api__pb2.RemoveSecretRequest.SerializeToString,
+            eva_dot_api_dot_v1_dot_api__pb2.RemoveSecretResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+
+class NoticesStub(object):
+    """Operators alone: receivers that are told what happens.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.List = channel.unary_unary(
+                '/eva.api.v1.Notices/List',
+                request_serializer=eva_dot_api_dot_v1_dot_api__pb2.ListReceiversRequest.SerializeToString,
+                response_deserializer=eva_dot_api_dot_v1_dot_api__pb2.ListReceiversResponse.FromString,
+                )
+        self.Test = channel.unary_unary(
+                '/eva.api.v1.Notices/Test',
+                request_serializer=eva_dot_api_dot_v1_dot_api__pb2.TestNoticeRequest.SerializeToString,
+                response_deserializer=eva_dot_api_dot_v1_dot_api__pb2.TestNoticeResponse.FromString,
+                )
+
+
+class NoticesServicer(object):
+    """Operators alone: receivers that are told what happens.
+    """
+
+    def List(self, request, context):
+        """How each of them fares.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Test(self, request, context):
+        """Sends a notice as a trial, and says what became of it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_NoticesServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'List': grpc.unary_unary_rpc_method_handler(
+                    servicer.List,
+                    request_deserializer=eva_dot_api_dot_v1_dot_api__pb2.ListReceiversRequest.FromString,
+                    response_serializer=eva_dot_api_dot_v1_dot_api__pb2.ListReceiversResponse.SerializeToString,
+            ),
+            'Test': grpc.unary_unary_rpc_method_handler(
+                    servicer.Test,
+                    request_deserializer=eva_dot_api_dot_v1_dot_api__pb2.TestNoticeRequest.FromString,
+                    response_serializer=eva_dot_api_dot_v1_dot_api__pb2.TestNoticeResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'eva.api.v1.Notices', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Notices(object):
+    """Operators alone: receivers that are told what happens.
+    """
+
+    @staticmethod
+    def List(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/eva.api.v1.Notices/List',
+            eva_dot_api_dot_v1_dot_api__pb2.ListReceiversRequest.SerializeToString,
+            eva_dot_api_dot_v1_dot_api__pb2.ListReceiversResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Test(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/eva.api.v1.Notices/Test',
+            eva_dot_api_dot_v1_dot_api__pb2.TestNoticeRequest.SerializeToString,
+            eva_dot_api_dot_v1_dot_api__pb2.TestNoticeResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+
 class TokensStub(object):
     """Operators alone, but for WhoAmI.
     """
@@ -995,6 +1529,11 @@ class TokensStub(object):
                 '/eva.api.v1.Tokens/WhoAmI',
                 request_serializer=eva_dot_api_dot_v1_dot_api__pb2.WhoAmIRequest.SerializeToString,
                 response_deserializer=eva_dot_api_dot_v1_dot_api__pb2.Token.FromString,
+                )
+        self.Login = channel.unary_unary(
+                '/eva.api.v1.Tokens/Login',
+                request_serializer=eva_dot_api_dot_v1_dot_api__pb2.LoginRequest.SerializeToString,
+                response_deserializer=eva_dot_api_dot_v1_dot_api__pb2.LoginResponse.FromString,
                 )
 
 
@@ -1026,6 +1565,13 @@ class TokensServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Login(self, request, context):
+        """A code with which the caller's browser logs in to the pages.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TokensServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -1048,6 +1594,11 @@ def add_TokensServicer_to_server(servicer, server):
                     servicer.WhoAmI,
                     request_deserializer=eva_dot_api_dot_v1_dot_api__pb2.WhoAmIRequest.FromString,
                     response_serializer=eva_dot_api_dot_v1_dot_api__pb2.Token.SerializeToString,
+            ),
+            'Login': grpc.unary_unary_rpc_method_handler(
+                    servicer.Login,
+                    request_deserializer=eva_dot_api_dot_v1_dot_api__pb2.LoginRequest.FromString,
+                    response_serializer=eva_dot_api_dot_v1_dot_api__pb2.LoginResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1125,5 +1676,121 @@ class Tokens(object):
         return grpc.experimental.unary_unary(request, target, '/eva.api.v1.Tokens/WhoAmI',
             eva_dot_api_dot_v1_dot_api__pb2.WhoAmIRequest.SerializeToString,
             eva_dot_api_dot_v1_dot_api__pb2.Token.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Login(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/eva.api.v1.Tokens/Login',
+            eva_dot_api_dot_v1_dot_api__pb2.LoginRequest.SerializeToString,
+            eva_dot_api_dot_v1_dot_api__pb2.LoginResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+
+class IdentitiesStub(object):
+    """Callers without a token who prove an identity of the cluster's cloud.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Challenge = channel.unary_unary(
+                '/eva.api.v1.Identities/Challenge',
+                request_serializer=eva_dot_api_dot_v1_dot_api__pb2.ChallengeRequest.SerializeToString,
+                response_deserializer=eva_dot_api_dot_v1_dot_api__pb2.ChallengeResponse.FromString,
+                )
+        self.Prove = channel.unary_unary(
+                '/eva.api.v1.Identities/Prove',
+                request_serializer=eva_dot_api_dot_v1_dot_api__pb2.ProveRequest.SerializeToString,
+                response_deserializer=eva_dot_api_dot_v1_dot_api__pb2.CreateTokenResponse.FromString,
+                )
+
+
+class IdentitiesServicer(object):
+    """Callers without a token who prove an identity of the cluster's cloud.
+    """
+
+    def Challenge(self, request, context):
+        """The terms of a proof, which is good once and for a minute.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Prove(self, request, context):
+        """A token for the identity that is proved.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_IdentitiesServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Challenge': grpc.unary_unary_rpc_method_handler(
+                    servicer.Challenge,
+                    request_deserializer=eva_dot_api_dot_v1_dot_api__pb2.ChallengeRequest.FromString,
+                    response_serializer=eva_dot_api_dot_v1_dot_api__pb2.ChallengeResponse.SerializeToString,
+            ),
+            'Prove': grpc.unary_unary_rpc_method_handler(
+                    servicer.Prove,
+                    request_deserializer=eva_dot_api_dot_v1_dot_api__pb2.ProveRequest.FromString,
+                    response_serializer=eva_dot_api_dot_v1_dot_api__pb2.CreateTokenResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'eva.api.v1.Identities', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Identities(object):
+    """Callers without a token who prove an identity of the cluster's cloud.
+    """
+
+    @staticmethod
+    def Challenge(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/eva.api.v1.Identities/Challenge',
+            eva_dot_api_dot_v1_dot_api__pb2.ChallengeRequest.SerializeToString,
+            eva_dot_api_dot_v1_dot_api__pb2.ChallengeResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Prove(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/eva.api.v1.Identities/Prove',
+            eva_dot_api_dot_v1_dot_api__pb2.ProveRequest.SerializeToString,
+            eva_dot_api_dot_v1_dot_api__pb2.CreateTokenResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)

@@ -11,6 +11,7 @@ and carried out once. Money is in micro-dollars, times in milliseconds since the
 import abc
 import collections.abc
 import eva_wire._proto.api_pb2
+import eva_wire._proto.attach_pb2
 import grpc
 import grpc.aio
 import typing
@@ -85,6 +86,12 @@ class JobsStub:
         eva_wire._proto.api_pb2.LogsRequest,
         eva_wire._proto.api_pb2.LogChunk,
     ]
+
+    Attach: grpc.StreamStreamMultiCallable[
+        eva_wire._proto.attach_pb2.Input,
+        eva_wire._proto.attach_pb2.Output,
+    ]
+    """A command in a running task, or a connection to a port of it."""
 
     Plan: grpc.UnaryUnaryMultiCallable[
         eva_wire._proto.api_pb2.PlanRequest,
@@ -165,6 +172,12 @@ class JobsAsyncStub:
         eva_wire._proto.api_pb2.LogsRequest,
         eva_wire._proto.api_pb2.LogChunk,
     ]
+
+    Attach: grpc.aio.StreamStreamMultiCallable[
+        eva_wire._proto.attach_pb2.Input,
+        eva_wire._proto.attach_pb2.Output,
+    ]
+    """A command in a running task, or a connection to a port of it."""
 
     Plan: grpc.aio.UnaryUnaryMultiCallable[
         eva_wire._proto.api_pb2.PlanRequest,
@@ -269,6 +282,14 @@ class JobsServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[collections.abc.Iterator[eva_wire._proto.api_pb2.LogChunk], collections.abc.AsyncIterator[eva_wire._proto.api_pb2.LogChunk]]: ...
 
     @abc.abstractmethod
+    def Attach(
+        self,
+        request_iterator: _MaybeAsyncIterator[eva_wire._proto.attach_pb2.Input],
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[eva_wire._proto.attach_pb2.Output], collections.abc.AsyncIterator[eva_wire._proto.attach_pb2.Output]]:
+        """A command in a running task, or a connection to a port of it."""
+
+    @abc.abstractmethod
     def Plan(
         self,
         request: eva_wire._proto.api_pb2.PlanRequest,
@@ -292,6 +313,115 @@ class JobsServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[eva_wire._proto.api_pb2.PutBlobResponse, collections.abc.Awaitable[eva_wire._proto.api_pb2.PutBlobResponse]]: ...
 
 def add_JobsServicer_to_server(servicer: JobsServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...
+
+class FilesStub:
+    """Files that the tasks of jobs have stored."""
+
+    def __init__(self, channel: typing.Union[grpc.Channel, grpc.aio.Channel]) -> None: ...
+    List: grpc.UnaryStreamMultiCallable[
+        eva_wire._proto.api_pb2.ListFilesRequest,
+        eva_wire._proto.api_pb2.FileList,
+    ]
+
+    Get: grpc.UnaryStreamMultiCallable[
+        eva_wire._proto.api_pb2.GetFilesRequest,
+        eva_wire._proto.api_pb2.FilePiece,
+    ]
+    """Pieces of files, in order, each file from its offset to its size."""
+
+    Table: grpc.UnaryStreamMultiCallable[
+        eva_wire._proto.api_pb2.TableRequest,
+        eva_wire._proto.api_pb2.TableChunk,
+    ]
+    """The table whose rows are the tasks of an array, as it was uploaded; nothing for other jobs."""
+
+    Remove: grpc.UnaryUnaryMultiCallable[
+        eva_wire._proto.api_pb2.RemoveFilesRequest,
+        eva_wire._proto.api_pb2.RemoveFilesResponse,
+    ]
+    """Removes all that the tasks of an ended job have stored."""
+
+    Collect: grpc.UnaryStreamMultiCallable[
+        eva_wire._proto.api_pb2.CollectRequest,
+        eva_wire._proto.api_pb2.Garbage,
+    ]
+    """Operators alone: removes uploads that no job needs, and tells the sums so far."""
+
+class FilesAsyncStub:
+    """Files that the tasks of jobs have stored."""
+
+    List: grpc.aio.UnaryStreamMultiCallable[
+        eva_wire._proto.api_pb2.ListFilesRequest,
+        eva_wire._proto.api_pb2.FileList,
+    ]
+
+    Get: grpc.aio.UnaryStreamMultiCallable[
+        eva_wire._proto.api_pb2.GetFilesRequest,
+        eva_wire._proto.api_pb2.FilePiece,
+    ]
+    """Pieces of files, in order, each file from its offset to its size."""
+
+    Table: grpc.aio.UnaryStreamMultiCallable[
+        eva_wire._proto.api_pb2.TableRequest,
+        eva_wire._proto.api_pb2.TableChunk,
+    ]
+    """The table whose rows are the tasks of an array, as it was uploaded; nothing for other jobs."""
+
+    Remove: grpc.aio.UnaryUnaryMultiCallable[
+        eva_wire._proto.api_pb2.RemoveFilesRequest,
+        eva_wire._proto.api_pb2.RemoveFilesResponse,
+    ]
+    """Removes all that the tasks of an ended job have stored."""
+
+    Collect: grpc.aio.UnaryStreamMultiCallable[
+        eva_wire._proto.api_pb2.CollectRequest,
+        eva_wire._proto.api_pb2.Garbage,
+    ]
+    """Operators alone: removes uploads that no job needs, and tells the sums so far."""
+
+class FilesServicer(metaclass=abc.ABCMeta):
+    """Files that the tasks of jobs have stored."""
+
+    @abc.abstractmethod
+    def List(
+        self,
+        request: eva_wire._proto.api_pb2.ListFilesRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[eva_wire._proto.api_pb2.FileList], collections.abc.AsyncIterator[eva_wire._proto.api_pb2.FileList]]: ...
+
+    @abc.abstractmethod
+    def Get(
+        self,
+        request: eva_wire._proto.api_pb2.GetFilesRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[eva_wire._proto.api_pb2.FilePiece], collections.abc.AsyncIterator[eva_wire._proto.api_pb2.FilePiece]]:
+        """Pieces of files, in order, each file from its offset to its size."""
+
+    @abc.abstractmethod
+    def Table(
+        self,
+        request: eva_wire._proto.api_pb2.TableRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[eva_wire._proto.api_pb2.TableChunk], collections.abc.AsyncIterator[eva_wire._proto.api_pb2.TableChunk]]:
+        """The table whose rows are the tasks of an array, as it was uploaded; nothing for other jobs."""
+
+    @abc.abstractmethod
+    def Remove(
+        self,
+        request: eva_wire._proto.api_pb2.RemoveFilesRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[eva_wire._proto.api_pb2.RemoveFilesResponse, collections.abc.Awaitable[eva_wire._proto.api_pb2.RemoveFilesResponse]]:
+        """Removes all that the tasks of an ended job have stored."""
+
+    @abc.abstractmethod
+    def Collect(
+        self,
+        request: eva_wire._proto.api_pb2.CollectRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[eva_wire._proto.api_pb2.Garbage], collections.abc.AsyncIterator[eva_wire._proto.api_pb2.Garbage]]:
+        """Operators alone: removes uploads that no job needs, and tells the sums so far."""
+
+def add_FilesServicer_to_server(servicer: FilesServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...
 
 class ClusterStub:
     def __init__(self, channel: typing.Union[grpc.Channel, grpc.aio.Channel]) -> None: ...
@@ -339,6 +469,18 @@ class ClusterStub:
         eva_wire._proto.api_pb2.Explanation,
     ]
     """Why a job, an instance or a round is as it is."""
+
+    Overview: grpc.UnaryUnaryMultiCallable[
+        eva_wire._proto.api_pb2.OverviewRequest,
+        eva_wire._proto.api_pb2.OverviewResponse,
+    ]
+    """Prices over time, and what needs attention."""
+
+    Events: grpc.UnaryStreamMultiCallable[
+        eva_wire._proto.api_pb2.EventsRequest,
+        eva_wire._proto.api_pb2.EventsResponse,
+    ]
+    """Events, oldest first; the stream ends after the newest one unless it is followed."""
 
     Drain: grpc.UnaryUnaryMultiCallable[
         eva_wire._proto.api_pb2.DrainRequest,
@@ -391,6 +533,18 @@ class ClusterAsyncStub:
         eva_wire._proto.api_pb2.Explanation,
     ]
     """Why a job, an instance or a round is as it is."""
+
+    Overview: grpc.aio.UnaryUnaryMultiCallable[
+        eva_wire._proto.api_pb2.OverviewRequest,
+        eva_wire._proto.api_pb2.OverviewResponse,
+    ]
+    """Prices over time, and what needs attention."""
+
+    Events: grpc.aio.UnaryStreamMultiCallable[
+        eva_wire._proto.api_pb2.EventsRequest,
+        eva_wire._proto.api_pb2.EventsResponse,
+    ]
+    """Events, oldest first; the stream ends after the newest one unless it is followed."""
 
     Drain: grpc.aio.UnaryUnaryMultiCallable[
         eva_wire._proto.api_pb2.DrainRequest,
@@ -459,6 +613,22 @@ class ClusterServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[eva_wire._proto.api_pb2.Explanation, collections.abc.Awaitable[eva_wire._proto.api_pb2.Explanation]]:
         """Why a job, an instance or a round is as it is."""
+
+    @abc.abstractmethod
+    def Overview(
+        self,
+        request: eva_wire._proto.api_pb2.OverviewRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[eva_wire._proto.api_pb2.OverviewResponse, collections.abc.Awaitable[eva_wire._proto.api_pb2.OverviewResponse]]:
+        """Prices over time, and what needs attention."""
+
+    @abc.abstractmethod
+    def Events(
+        self,
+        request: eva_wire._proto.api_pb2.EventsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[eva_wire._proto.api_pb2.EventsResponse], collections.abc.AsyncIterator[eva_wire._proto.api_pb2.EventsResponse]]:
+        """Events, oldest first; the stream ends after the newest one unless it is followed."""
 
     @abc.abstractmethod
     def Drain(
@@ -539,6 +709,127 @@ class NodesServicer(metaclass=abc.ABCMeta):
 
 def add_NodesServicer_to_server(servicer: NodesServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...
 
+class SecretsStub:
+    """Values that tasks get as environment variables. No answer has one."""
+
+    def __init__(self, channel: typing.Union[grpc.Channel, grpc.aio.Channel]) -> None: ...
+    Set: grpc.UnaryUnaryMultiCallable[
+        eva_wire._proto.api_pb2.SetSecretRequest,
+        eva_wire._proto.api_pb2.SetSecretResponse,
+    ]
+    """Setting the value that is set already changes nothing."""
+
+    List: grpc.UnaryUnaryMultiCallable[
+        eva_wire._proto.api_pb2.ListSecretsRequest,
+        eva_wire._proto.api_pb2.ListSecretsResponse,
+    ]
+    """The caller's own and those of the caller's tenant, or of another tenant for operators."""
+
+    Remove: grpc.UnaryUnaryMultiCallable[
+        eva_wire._proto.api_pb2.RemoveSecretRequest,
+        eva_wire._proto.api_pb2.RemoveSecretResponse,
+    ]
+
+class SecretsAsyncStub:
+    """Values that tasks get as environment variables. No answer has one."""
+
+    Set: grpc.aio.UnaryUnaryMultiCallable[
+        eva_wire._proto.api_pb2.SetSecretRequest,
+        eva_wire._proto.api_pb2.SetSecretResponse,
+    ]
+    """Setting the value that is set already changes nothing."""
+
+    List: grpc.aio.UnaryUnaryMultiCallable[
+        eva_wire._proto.api_pb2.ListSecretsRequest,
+        eva_wire._proto.api_pb2.ListSecretsResponse,
+    ]
+    """The caller's own and those of the caller's tenant, or of another tenant for operators."""
+
+    Remove: grpc.aio.UnaryUnaryMultiCallable[
+        eva_wire._proto.api_pb2.RemoveSecretRequest,
+        eva_wire._proto.api_pb2.RemoveSecretResponse,
+    ]
+
+class SecretsServicer(metaclass=abc.ABCMeta):
+    """Values that tasks get as environment variables. No answer has one."""
+
+    @abc.abstractmethod
+    def Set(
+        self,
+        request: eva_wire._proto.api_pb2.SetSecretRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[eva_wire._proto.api_pb2.SetSecretResponse, collections.abc.Awaitable[eva_wire._proto.api_pb2.SetSecretResponse]]:
+        """Setting the value that is set already changes nothing."""
+
+    @abc.abstractmethod
+    def List(
+        self,
+        request: eva_wire._proto.api_pb2.ListSecretsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[eva_wire._proto.api_pb2.ListSecretsResponse, collections.abc.Awaitable[eva_wire._proto.api_pb2.ListSecretsResponse]]:
+        """The caller's own and those of the caller's tenant, or of another tenant for operators."""
+
+    @abc.abstractmethod
+    def Remove(
+        self,
+        request: eva_wire._proto.api_pb2.RemoveSecretRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[eva_wire._proto.api_pb2.RemoveSecretResponse, collections.abc.Awaitable[eva_wire._proto.api_pb2.RemoveSecretResponse]]: ...
+
+def add_SecretsServicer_to_server(servicer: SecretsServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...
+
+class NoticesStub:
+    """Operators alone: receivers that are told what happens."""
+
+    def __init__(self, channel: typing.Union[grpc.Channel, grpc.aio.Channel]) -> None: ...
+    List: grpc.UnaryUnaryMultiCallable[
+        eva_wire._proto.api_pb2.ListReceiversRequest,
+        eva_wire._proto.api_pb2.ListReceiversResponse,
+    ]
+    """How each of them fares."""
+
+    Test: grpc.UnaryUnaryMultiCallable[
+        eva_wire._proto.api_pb2.TestNoticeRequest,
+        eva_wire._proto.api_pb2.TestNoticeResponse,
+    ]
+    """Sends a notice as a trial, and says what became of it."""
+
+class NoticesAsyncStub:
+    """Operators alone: receivers that are told what happens."""
+
+    List: grpc.aio.UnaryUnaryMultiCallable[
+        eva_wire._proto.api_pb2.ListReceiversRequest,
+        eva_wire._proto.api_pb2.ListReceiversResponse,
+    ]
+    """How each of them fares."""
+
+    Test: grpc.aio.UnaryUnaryMultiCallable[
+        eva_wire._proto.api_pb2.TestNoticeRequest,
+        eva_wire._proto.api_pb2.TestNoticeResponse,
+    ]
+    """Sends a notice as a trial, and says what became of it."""
+
+class NoticesServicer(metaclass=abc.ABCMeta):
+    """Operators alone: receivers that are told what happens."""
+
+    @abc.abstractmethod
+    def List(
+        self,
+        request: eva_wire._proto.api_pb2.ListReceiversRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[eva_wire._proto.api_pb2.ListReceiversResponse, collections.abc.Awaitable[eva_wire._proto.api_pb2.ListReceiversResponse]]:
+        """How each of them fares."""
+
+    @abc.abstractmethod
+    def Test(
+        self,
+        request: eva_wire._proto.api_pb2.TestNoticeRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[eva_wire._proto.api_pb2.TestNoticeResponse, collections.abc.Awaitable[eva_wire._proto.api_pb2.TestNoticeResponse]]:
+        """Sends a notice as a trial, and says what became of it."""
+
+def add_NoticesServicer_to_server(servicer: NoticesServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...
+
 class TokensStub:
     """Operators alone, but for WhoAmI."""
 
@@ -563,6 +854,12 @@ class TokensStub:
         eva_wire._proto.api_pb2.Token,
     ]
 
+    Login: grpc.UnaryUnaryMultiCallable[
+        eva_wire._proto.api_pb2.LoginRequest,
+        eva_wire._proto.api_pb2.LoginResponse,
+    ]
+    """A code with which the caller's browser logs in to the pages."""
+
 class TokensAsyncStub:
     """Operators alone, but for WhoAmI."""
 
@@ -585,6 +882,12 @@ class TokensAsyncStub:
         eva_wire._proto.api_pb2.WhoAmIRequest,
         eva_wire._proto.api_pb2.Token,
     ]
+
+    Login: grpc.aio.UnaryUnaryMultiCallable[
+        eva_wire._proto.api_pb2.LoginRequest,
+        eva_wire._proto.api_pb2.LoginResponse,
+    ]
+    """A code with which the caller's browser logs in to the pages."""
 
 class TokensServicer(metaclass=abc.ABCMeta):
     """Operators alone, but for WhoAmI."""
@@ -617,4 +920,64 @@ class TokensServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[eva_wire._proto.api_pb2.Token, collections.abc.Awaitable[eva_wire._proto.api_pb2.Token]]: ...
 
+    @abc.abstractmethod
+    def Login(
+        self,
+        request: eva_wire._proto.api_pb2.LoginRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[eva_wire._proto.api_pb2.LoginResponse, collections.abc.Awaitable[eva_wire._proto.api_pb2.LoginResponse]]:
+        """A code with which the caller's browser logs in to the pages."""
+
 def add_TokensServicer_to_server(servicer: TokensServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...
+
+class IdentitiesStub:
+    """Callers without a token who prove an identity of the cluster's cloud."""
+
+    def __init__(self, channel: typing.Union[grpc.Channel, grpc.aio.Channel]) -> None: ...
+    Challenge: grpc.UnaryUnaryMultiCallable[
+        eva_wire._proto.api_pb2.ChallengeRequest,
+        eva_wire._proto.api_pb2.ChallengeResponse,
+    ]
+    """The terms of a proof, which is good once and for a minute."""
+
+    Prove: grpc.UnaryUnaryMultiCallable[
+        eva_wire._proto.api_pb2.ProveRequest,
+        eva_wire._proto.api_pb2.CreateTokenResponse,
+    ]
+    """A token for the identity that is proved."""
+
+class IdentitiesAsyncStub:
+    """Callers without a token who prove an identity of the cluster's cloud."""
+
+    Challenge: grpc.aio.UnaryUnaryMultiCallable[
+        eva_wire._proto.api_pb2.ChallengeRequest,
+        eva_wire._proto.api_pb2.ChallengeResponse,
+    ]
+    """The terms of a proof, which is good once and for a minute."""
+
+    Prove: grpc.aio.UnaryUnaryMultiCallable[
+        eva_wire._proto.api_pb2.ProveRequest,
+        eva_wire._proto.api_pb2.CreateTokenResponse,
+    ]
+    """A token for the identity that is proved."""
+
+class IdentitiesServicer(metaclass=abc.ABCMeta):
+    """Callers without a token who prove an identity of the cluster's cloud."""
+
+    @abc.abstractmethod
+    def Challenge(
+        self,
+        request: eva_wire._proto.api_pb2.ChallengeRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[eva_wire._proto.api_pb2.ChallengeResponse, collections.abc.Awaitable[eva_wire._proto.api_pb2.ChallengeResponse]]:
+        """The terms of a proof, which is good once and for a minute."""
+
+    @abc.abstractmethod
+    def Prove(
+        self,
+        request: eva_wire._proto.api_pb2.ProveRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[eva_wire._proto.api_pb2.CreateTokenResponse, collections.abc.Awaitable[eva_wire._proto.api_pb2.CreateTokenResponse]]:
+        """A token for the identity that is proved."""
+
+def add_IdentitiesServicer_to_server(servicer: IdentitiesServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

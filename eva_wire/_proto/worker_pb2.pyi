@@ -5,6 +5,7 @@ Agents to the master. The agent dials; one stream per agent carries everything, 
 
 import builtins
 import collections.abc
+import eva_wire._proto.attach_pb2
 import google.protobuf.descriptor
 import google.protobuf.internal.containers
 import google.protobuf.internal.enum_type_wrapper
@@ -258,6 +259,8 @@ class MasterMessage(google.protobuf.message.Message):
     UNFOLLOW_FIELD_NUMBER: builtins.int
     LEASE_FIELD_NUMBER: builtins.int
     MERGE_FIELD_NUMBER: builtins.int
+    ATTACH_FIELD_NUMBER: builtins.int
+    DETACH_FIELD_NUMBER: builtins.int
     command_id: builtins.str
     """Names the command; a repeated command has the same id and is carried out once. One that waits to
     be sent is replaced by a later one of its id.
@@ -288,6 +291,12 @@ class MasterMessage(google.protobuf.message.Message):
     def merge(self) -> global___TellMerge:
         """Answered by PartGiven and PartsMerged."""
 
+    @property
+    def attach(self) -> global___OpenAttach:
+        """Answered by a call of Attach."""
+
+    @property
+    def detach(self) -> global___EndAttach: ...
     def __init__(
         self,
         *,
@@ -302,10 +311,12 @@ class MasterMessage(google.protobuf.message.Message):
         unfollow: global___UnfollowLog | None = ...,
         lease: global___LeaseGrant | None = ...,
         merge: global___TellMerge | None = ...,
+        attach: global___OpenAttach | None = ...,
+        detach: global___EndAttach | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["body", b"body", "fetch", b"fetch", "follow", b"follow", "forget", b"forget", "lease", b"lease", "merge", b"merge", "start", b"start", "stop", b"stop", "sync", b"sync", "unfollow", b"unfollow", "welcome", b"welcome"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["body", b"body", "command_id", b"command_id", "fetch", b"fetch", "follow", b"follow", "forget", b"forget", "lease", b"lease", "merge", b"merge", "start", b"start", "stop", b"stop", "sync", b"sync", "unfollow", b"unfollow", "welcome", b"welcome"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["welcome", "start", "stop", "fetch", "forget", "sync", "follow", "unfollow", "lease", "merge"] | None: ...
+    def HasField(self, field_name: typing.Literal["attach", b"attach", "body", b"body", "detach", b"detach", "fetch", b"fetch", "follow", b"follow", "forget", b"forget", "lease", b"lease", "merge", b"merge", "start", b"start", "stop", b"stop", "sync", b"sync", "unfollow", b"unfollow", "welcome", b"welcome"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["attach", b"attach", "body", b"body", "command_id", b"command_id", "detach", b"detach", "fetch", b"fetch", "follow", b"follow", "forget", b"forget", "lease", b"lease", "merge", b"merge", "start", b"start", "stop", b"stop", "sync", b"sync", "unfollow", b"unfollow", "welcome", b"welcome"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["welcome", "start", "stop", "fetch", "forget", "sync", "follow", "unfollow", "lease", "merge", "attach", "detach"] | None: ...
 
 global___MasterMessage = MasterMessage
 
@@ -316,17 +327,20 @@ class Resources(google.protobuf.message.Message):
     GPUS_FIELD_NUMBER: builtins.int
     MILLI_CPUS_FIELD_NUMBER: builtins.int
     MEMORY_MIB_FIELD_NUMBER: builtins.int
+    DISK_MIB_FIELD_NUMBER: builtins.int
     gpus: builtins.int
     milli_cpus: builtins.int
     memory_mib: builtins.int
+    disk_mib: builtins.int
     def __init__(
         self,
         *,
         gpus: builtins.int = ...,
         milli_cpus: builtins.int = ...,
         memory_mib: builtins.int = ...,
+        disk_mib: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["gpus", b"gpus", "memory_mib", b"memory_mib", "milli_cpus", b"milli_cpus"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["disk_mib", b"disk_mib", "gpus", b"gpus", "memory_mib", b"memory_mib", "milli_cpus", b"milli_cpus"]) -> None: ...
 
 global___Resources = Resources
 
@@ -344,6 +358,7 @@ class Register(google.protobuf.message.Message):
     MEASURED_MIB_FIELD_NUMBER: builtins.int
     PROCESS_FIELD_NUMBER: builtins.int
     CONFINEMENT_FIELD_NUMBER: builtins.int
+    UNFIT_FIELD_NUMBER: builtins.int
     instance_id: builtins.str
     """As in the agent's certificate."""
     agent_version: builtins.str
@@ -358,6 +373,8 @@ class Register(google.protobuf.message.Message):
     """
     confinement: builtins.str
     """Confinement of tasks, and why no better one works: one line."""
+    unfit: builtins.str
+    """Why no task may run on this instance, so that it is given back; empty if tasks may."""
     @property
     def capacity(self) -> global___Resources:
         """Resources of this instance for tasks."""
@@ -383,9 +400,10 @@ class Register(google.protobuf.message.Message):
         measured_mib: builtins.int = ...,
         process: builtins.str = ...,
         confinement: builtins.str = ...,
+        unfit: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["capacity", b"capacity"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["address", b"address", "agent_version", b"agent_version", "boot", b"boot", "capacity", b"capacity", "confinement", b"confinement", "instance_id", b"instance_id", "instance_type", b"instance_type", "measured_mib", b"measured_mib", "process", b"process", "tasks", b"tasks"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["address", b"address", "agent_version", b"agent_version", "boot", b"boot", "capacity", b"capacity", "confinement", b"confinement", "instance_id", b"instance_id", "instance_type", b"instance_type", "measured_mib", b"measured_mib", "process", b"process", "tasks", b"tasks", "unfit", b"unfit"]) -> None: ...
 
 global___Register = Register
 
@@ -489,14 +507,20 @@ class Heartbeat(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     SAMPLES_FIELD_NUMBER: builtins.int
+    DISTURBED_FIELD_NUMBER: builtins.int
+    disturbed: builtins.bool
+    """A command or a connection into a task of the instance was open since the last heartbeat: what
+    was measured meanwhile says nothing about the tasks.
+    """
     @property
     def samples(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Sample]: ...
     def __init__(
         self,
         *,
         samples: collections.abc.Iterable[global___Sample] | None = ...,
+        disturbed: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["samples", b"samples"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["disturbed", b"disturbed", "samples", b"samples"]) -> None: ...
 
 global___Heartbeat = Heartbeat
 
@@ -771,6 +795,7 @@ class TaskOrder(google.protobuf.message.Message):
     FORK_FIELD_NUMBER: builtins.int
     OUTPUTS_FIELD_NUMBER: builtins.int
     ORIGINS_FIELD_NUMBER: builtins.int
+    SECRETS_FIELD_NUMBER: builtins.int
     run_id: builtins.str
     attempt: builtins.int
     job_id: builtins.str
@@ -826,6 +851,10 @@ class TaskOrder(google.protobuf.message.Message):
         has one, while it has none of its own. Without meaning where `resume` says what it begins from.
         """
 
+    @property
+    def secrets(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Names of the variables whose values come with the start alone."""
+
     def __init__(
         self,
         *,
@@ -850,9 +879,10 @@ class TaskOrder(google.protobuf.message.Message):
         fork: global___Fork | None = ...,
         outputs: collections.abc.Mapping[builtins.str, global___JobOutputs] | None = ...,
         origins: collections.abc.Iterable[builtins.str] | None = ...,
+        secrets: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_resume", b"_resume", "build", b"build", "demand", b"demand", "fork", b"fork", "gang", b"gang", "resume", b"resume"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_resume", b"_resume", "attempt", b"attempt", "build", b"build", "checkpoint_of", b"checkpoint_of", "demand", b"demand", "env", b"env", "fork", b"fork", "gang", b"gang", "grace_ms", b"grace_ms", "image", b"image", "index", b"index", "inputs", b"inputs", "job_id", b"job_id", "origins", b"origins", "outputs", b"outputs", "outputs_stored", b"outputs_stored", "resume", b"resume", "run", b"run", "run_id", b"run_id", "tasks", b"tasks", "workdir", b"workdir", "workload", b"workload"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_resume", b"_resume", "attempt", b"attempt", "build", b"build", "checkpoint_of", b"checkpoint_of", "demand", b"demand", "env", b"env", "fork", b"fork", "gang", b"gang", "grace_ms", b"grace_ms", "image", b"image", "index", b"index", "inputs", b"inputs", "job_id", b"job_id", "origins", b"origins", "outputs", b"outputs", "outputs_stored", b"outputs_stored", "resume", b"resume", "run", b"run", "run_id", b"run_id", "secrets", b"secrets", "tasks", b"tasks", "workdir", b"workdir", "workload", b"workload"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_resume", b"_resume"]) -> typing.Literal["resume"] | None: ...
 
 global___TaskOrder = TaskOrder
@@ -984,20 +1014,44 @@ global___Gang = Gang
 
 @typing.final
 class StartTask(google.protobuf.message.Message):
-    """An agent that has seen this attempt, or a later one of the task run, does not start it (again)."""
+    """An agent that has seen this attempt, or a later one of the task run, does not start it (again).
+    Starts are told again with the secrets, which an agent keeps on no disk.
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    @typing.final
+    class SecretsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
     ORDER_FIELD_NUMBER: builtins.int
+    SECRETS_FIELD_NUMBER: builtins.int
     @property
     def order(self) -> global___TaskOrder: ...
+    @property
+    def secrets(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """The values of the secrets that the order names."""
+
     def __init__(
         self,
         *,
         order: global___TaskOrder | None = ...,
+        secrets: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["order", b"order"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["order", b"order"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["order", b"order", "secrets", b"secrets"]) -> None: ...
 
 global___StartTask = StartTask
 
@@ -1246,6 +1300,54 @@ class Sync(google.protobuf.message.Message):
     ) -> None: ...
 
 global___Sync = Sync
+
+@typing.final
+class EndAttach(google.protobuf.message.Message):
+    """An attachment is over. Its call says so as well, unless its frames wait for a program that does
+    not read.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ID_FIELD_NUMBER: builtins.int
+    id: builtins.str
+    def __init__(
+        self,
+        *,
+        id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["id", b"id"]) -> None: ...
+
+global___EndAttach = EndAttach
+
+@typing.final
+class OpenAttach(google.protobuf.message.Message):
+    """A user wants to get into a running attempt."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ID_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
+    ATTEMPT_FIELD_NUMBER: builtins.int
+    KIND_FIELD_NUMBER: builtins.int
+    id: builtins.str
+    """Good once, for this instance, for 10 seconds."""
+    run_id: builtins.str
+    attempt: builtins.int
+    @property
+    def kind(self) -> eva_wire._proto.attach_pb2.Kind: ...
+    def __init__(
+        self,
+        *,
+        id: builtins.str = ...,
+        run_id: builtins.str = ...,
+        attempt: builtins.int = ...,
+        kind: eva_wire._proto.attach_pb2.Kind | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["kind", b"kind"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "id", b"id", "kind", b"kind", "run_id", b"run_id"]) -> None: ...
+
+global___OpenAttach = OpenAttach
 
 @typing.final
 class FollowLog(google.protobuf.message.Message):

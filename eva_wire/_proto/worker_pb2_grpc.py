@@ -2,6 +2,7 @@
 """Client and server classes corresponding to protobuf-defined services."""
 import grpc
 
+from eva_wire._proto import attach_pb2 as eva_dot_attach_dot_v1_dot_attach__pb2
 from eva_wire._proto import worker_pb2 as eva_dot_worker_dot_v1_dot_worker__pb2
 
 
@@ -25,6 +26,11 @@ class WorkersStub(object):
                 request_serializer=eva_dot_worker_dot_v1_dot_worker__pb2.RenewRequest.SerializeToString,
                 response_deserializer=eva_dot_worker_dot_v1_dot_worker__pb2.Identity.FromString,
                 )
+        self.Attach = channel.stream_stream(
+                '/eva.worker.v1.Workers/Attach',
+                request_serializer=eva_dot_attach_dot_v1_dot_attach__pb2.Output.SerializeToString,
+                response_deserializer=eva_dot_attach_dot_v1_dot_attach__pb2.Input.FromString,
+                )
 
 
 class WorkersServicer(object):
@@ -44,6 +50,13 @@ class WorkersServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Attach(self, request_iterator, context):
+        """Answers an OpenAttach, on a connection of its own.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_WorkersServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -56,6 +69,11 @@ def add_WorkersServicer_to_server(servicer, server):
                     servicer.Renew,
                     request_deserializer=eva_dot_worker_dot_v1_dot_worker__pb2.RenewRequest.FromString,
                     response_serializer=eva_dot_worker_dot_v1_dot_worker__pb2.Identity.SerializeToString,
+            ),
+            'Attach': grpc.stream_stream_rpc_method_handler(
+                    servicer.Attach,
+                    request_deserializer=eva_dot_attach_dot_v1_dot_attach__pb2.Output.FromString,
+                    response_serializer=eva_dot_attach_dot_v1_dot_attach__pb2.Input.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -99,6 +117,23 @@ class Workers(object):
         return grpc.experimental.unary_unary(request, target, '/eva.worker.v1.Workers/Renew',
             eva_dot_worker_dot_v1_dot_worker__pb2.RenewRequest.SerializeToString,
             eva_dot_worker_dot_v1_dot_worker__pb2.Identity.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Attach(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(request_iterator, target, '/eva.worker.v1.Workers/Attach',
+            eva_dot_attach_dot_v1_dot_attach__pb2.Output.SerializeToString,
+            eva_dot_attach_dot_v1_dot_attach__pb2.Input.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

@@ -5,6 +5,7 @@ Agents to the master. The agent dials; one stream per agent carries everything, 
 
 import abc
 import collections.abc
+import eva_wire._proto.attach_pb2
 import eva_wire._proto.worker_pb2
 import grpc
 import grpc.aio
@@ -32,6 +33,12 @@ class WorkersStub:
     ]
     """A new certificate before the present one expires."""
 
+    Attach: grpc.StreamStreamMultiCallable[
+        eva_wire._proto.attach_pb2.Output,
+        eva_wire._proto.attach_pb2.Input,
+    ]
+    """Answers an OpenAttach, on a connection of its own."""
+
 class WorkersAsyncStub:
     """Agents alone, each known by its client certificate."""
 
@@ -45,6 +52,12 @@ class WorkersAsyncStub:
         eva_wire._proto.worker_pb2.Identity,
     ]
     """A new certificate before the present one expires."""
+
+    Attach: grpc.aio.StreamStreamMultiCallable[
+        eva_wire._proto.attach_pb2.Output,
+        eva_wire._proto.attach_pb2.Input,
+    ]
+    """Answers an OpenAttach, on a connection of its own."""
 
 class WorkersServicer(metaclass=abc.ABCMeta):
     """Agents alone, each known by its client certificate."""
@@ -63,6 +76,14 @@ class WorkersServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[eva_wire._proto.worker_pb2.Identity, collections.abc.Awaitable[eva_wire._proto.worker_pb2.Identity]]:
         """A new certificate before the present one expires."""
+
+    @abc.abstractmethod
+    def Attach(
+        self,
+        request_iterator: _MaybeAsyncIterator[eva_wire._proto.attach_pb2.Output],
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[eva_wire._proto.attach_pb2.Input], collections.abc.AsyncIterator[eva_wire._proto.attach_pb2.Input]]:
+        """Answers an OpenAttach, on a connection of its own."""
 
 def add_WorkersServicer_to_server(servicer: WorkersServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...
 

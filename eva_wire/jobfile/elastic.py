@@ -1,4 +1,4 @@
-"""Elastic gangs in job files: `tasks: {least, most}`."""
+"""Gangs in job files: `tasks: {least, most}`, and `zones`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from eva_wire.values.errors import Problem
 
 def problems(document: Document, job: JobFile) -> Iterator[Problem]:
     """Contradictions between keys that are valid one by one."""
+    if "zones" in job.model_fields_set and (job.kind == "array" or job.forks > 1):
+        message = "only the tasks of a gang belong together, so each of these may be in any zone"
+        yield document.problem(("zones",), message, "remove it, or write `kind: gang`")
     sizes = job.tasks
     if not isinstance(sizes, ElasticSection):
         return

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
 
-from eva_wire.jobfile import after, deadlines, elastic, failures, forks, other_tools, worth
+from eva_wire.jobfile import (
+    after,
+    deadlines,
+    elastic,
+    failures,
+    forks,
+    other_tools,
+    secrets,
+    worth,
+)
+from eva_wire.jobfile.caller import fill, names_of
 from eva_wire.jobfile.images import BuildContext, build_context, image_problems
 from eva_wire.jobfile.scalars import check_name, check_value, check_variable, environment_problems
 from eva_wire.jobfile.schema import TEXT_UNDER, JobFile, TaskSection
+from eva_wire.jobfile.table import Table, with_table
 from eva_wire.text import yamlfile
 from eva_wire.text.cancellation import NEVER_CANCELLED, Cancellation
 from eva_wire.text.yamlfile import Document, Path
@@ -22,7 +33,13 @@ MOST_BYTES = 1024 * 1024
 
 
 def check_job(
-    text: str, *, file_name: str, envs: Mapping[str, str] | None = None, name: str | None = None
+    text: str,
+    *,
+    file_name: str,
+    envs: Mapping[str, str] | None = None,
+    name: str | None = None,
+    table: Table | None = None,
+    caller: Mapping[str, str] | None = None,
 ) -> None:
     """Find what is wrong with a job whatever the cluster offers: syntax, keys, figures.
 
@@ -31,16 +48,17 @@ def check_job(
         file_name: Its name, for messages.
         envs: Variables that override the file's.
         name: Used instead of the file's name.
+        table: Table whose rows are the tasks.
+        caller: Values of the file's variables that have none; `None` where they make no difference.
 
     Raises:
         InvalidJob: With every problem that was found.
     """
-    document, job = read_document(text, file_name)
-    problems = [
-        *override_problems(envs or {}, name),
-        *job_problems(document, job, name),
+    document, job = read_document(text, file_name, caller=caller, envs=envs)
+    job, problems = as_submitted(document, job, table, envs or {}, name)
+    problems += [
         *image_problems(document, job, sections_of(job)),
-        *environment_problems(document, job.envs, own_variables(job), envs or {}),
+        *large_environments(document, job, table, envs or {}),
     ]
     if problems:
         raise yamlfile.invalid(InvalidJob, file_name, problems)
@@ -61,6 +79,15 @@ def commands_of(text: str) -> tuple[str, ...]:
     _, job = read_document(text, "job file")
     commands = [job.run, *(task.run for _, task in sections_of(job) if task is not None)]
     return tuple(dict.fromkeys(run for run in commands if run))
+
+
+def caller_variables_of(text: str) -> Sequence[str]:
+    """The variables of a job file that have no value and take that of the caller.
+
+    Raises:
+        InvalidJob: The text is no YAML.
+    """
+    return names_of(_load(text, "job file"))
 
 
 def predecessors_of(
@@ -97,15 +124,42 @@ def job_schema() -> dict[str, Any]:
 
 
 def read_document(
-    text: str, file_name: str, cancelled: Cancellation = NEVER_CANCELLED
+    text: str,
+    file_name: str,
+    cancelled: Cancellation = NEVER_CANCELLED,
+    *,
+    caller: Mapping[str, str] | None = None,
+    envs: Mapping[str, str] | None = None,
 ) -> tuple[Document, JobFile]:
     """Read a job file by its schema; contradictions between keys are not looked for.
+
+    Args:
+        text: The file as the user wrote it.
+        file_name: Its name, for messages.
+        cancelled: Tells when the result is no longer wanted.
+        caller: Values of the file's variables that have none; `None` where values make no
+            difference.
+        envs: Variables that override the file's.
 
     Raises:
         Cancelled: The caller has gone away.
         InvalidJob: The text is no YAML, or breaks the schema.
     """
-    document = yamlfile.load(
+    document = _load(text, file_name, cancelled)
+    cancelled.check()
+    problems = fill(document, caller, envs or {})
+    try:
+        job = JobFile.model_validate(document.value)
+    except ValidationError as failure:
+        problems += yamlfile.problems_of(failure, document, JobFile, other_tools.advice)
+        raise yamlfile.invalid(InvalidJob, file_name, problems) from None
+    if problems:
+        raise yamlfile.invalid(InvalidJob, file_name, problems)
+    return document, job
+
+
+def _load(text: str, file_name: str, cancelled: Cancellation = NEVER_CANCELLED) -> Document:
+    return yamlfile.load(
         text,
         file_name=file_name,
         error=InvalidJob,
@@ -113,12 +167,37 @@ def read_document(
         most_bytes=MOST_BYTES,
         cancelled=cancelled,
     )
-    cancelled.check()
-    try:
-        return document, JobFile.model_validate(document.value)
-    except ValidationError as failure:
-        problems = yamlfile.problems_of(failure, document, JobFile, other_tools.advice)
-        raise yamlfile.invalid(InvalidJob, file_name, problems) from None
+
+
+def as_submitted(
+    document: Document,
+    job: JobFile,
+    table: Table | None,
+    envs: Mapping[str, str],
+    name: str | None,
+) -> tuple[JobFile, list[Problem]]:
+    """A job with what came beside its file, and faults that it has on any cluster.
+
+    Args:
+        document: The file.
+        job: Its content.
+        table: Table whose rows are the tasks, if any.
+        envs: Variables that override the file's.
+        name: Used instead of the file's name.
+    """
+    job, contradictions = with_table(document, job, table, envs)
+    problems = [*override_problems(envs, name), *contradictions]
+    columns = () if table is None else table.columns
+    problems += secrets.problems(document, job, sections_of(job), envs, columns)
+    return job, problems + job_problems(document, job, name)
+
+
+def large_environments(
+    document: Document, job: JobFile, table: Table | None, envs: Mapping[str, str]
+) -> Iterator[Problem]:
+    """Complaints about tasks whose variables take more room than the kernel has for them."""
+    row_bytes = 0 if table is None else table.largest
+    return environment_problems(document, job.envs, own_variables(job), envs, row_bytes)
 
 
 def override_problems(envs: Mapping[str, str], name: str | None) -> Iterator[Problem]:

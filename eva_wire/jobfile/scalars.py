@@ -38,13 +38,15 @@ _IMAGE = re.compile(
     re.ASCII,
 )
 _BUILT_BY_EVA = "eva-build"
-"""Repository of what jobs have built on instances (eva_worker/runtime/docker/dockerfile.py)."""
+"""Repository of images that jobs have built (eva_worker/runtime/docker/images/dockerfile.py)."""
 _MOMENT = TypeAdapter(AwareDatetime)
 _DAY = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})(?:[T ]+([0-9]{2}:[0-9]{2}(?::[0-9]{2})?))?")
 _ZONE = re.compile(r"\s*[A-Za-z]+(?:/[A-Za-z_]+)+|\s+[A-Z]{2,5}$|[+-][0-9]{1,2}$")
 _EXAMPLE = "2030-01-31T18:00:00Z"
 _LAST_SECOND = 253_402_300_800
 _COLONS = 2
+_SURROGATE = re.compile("[\ud800-\udfff]")
+"""Bytes of a command line or of the environment that are no text, as Python has them."""
 _CODE = re.compile(r"[0-9]{1,3}", re.ASCII)
 _LAST_CODE = 255
 _DAY_MS = 86_400_000
@@ -56,7 +58,7 @@ MOST_ENVIRONMENT = 1_572_864
 kernel has a quarter of its stack: 2 MiB of the usual 8 MiB."""
 _MOST_VARIABLES = 100_000
 """Environment variables of all different tasks of a job together."""
-_BESIDE = 10
+ROOM_OF_VARIABLE = 10
 """Bytes of a variable besides its name and value: the sign between them, a zero, a pointer."""
 _LONGEST_FIRST_LINE = 255
 """Bytes that the kernel reads of the line that names an interpreter."""
@@ -117,10 +119,12 @@ def check_text(text: str) -> str:
     """Check text that is passed to a process as an argument or variable.
 
     Raises:
-        ValueError: The text holds a NUL character.
+        ValueError: The text holds a NUL character, or bytes that are no text.
     """
     if "\0" in text:
         raise refusal("must not hold a NUL character")
+    if not text.isascii() and _SURROGATE.search(text):
+        raise refusal("must be text in UTF-8")
     return text
 
 
@@ -276,6 +280,15 @@ def check_wait(duration_ms: int) -> int:
     return duration_ms
 
 
+def check_max_cost(amount: int) -> int:
+    """Check the most that a job may cost, in micro-dollars."""
+    if amount <= 0:
+        raise refusal("a job that may cost nothing never runs", "write `max_cost: $5`")
+    if amount > MOST_STATED:
+        raise refusal("a job costs at most $1,000,000", "leave `max_cost` out for no limit")
+    return amount
+
+
 def check_worth(amount: int) -> int:
     """Check what a job is said to be worth, in micro-dollars."""
     if amount > MOST_STATED:
@@ -336,6 +349,7 @@ def environment_problems(
     common: Mapping[str, str],
     tasks: Sequence[tuple[Path, Mapping[str, str]]],
     envs: Mapping[str, str],
+    row_bytes: int = 0,
 ) -> Iterator[Problem]:
     """Problems with variables of tasks that are too large, before the tasks are made.
 
@@ -344,6 +358,7 @@ def environment_problems(
         common: The variables of all tasks.
         tasks: Where each different task stands, and its own.
         envs: Variables that override the file's.
+        row_bytes: Bytes of the variables that a task has of a table, at most.
     """
     total = sum(len(common) + len(own) + len(envs) for _, own in tasks)
     if total > _MOST_VARIABLES:
@@ -358,13 +373,13 @@ def environment_problems(
     for path, own in tasks:
         variables = {**common, **own, **envs}
         size = sum(_known_size(text, sizes) for pair in variables.items() for text in pair)
-        size += _BESIDE * len(variables)
+        size += row_bytes + ROOM_OF_VARIABLE * len(variables)
         if size > MOST_ENVIRONMENT:
             where: Path = (*path, "envs") if own else ("envs",)
             yield document.problem(
                 where,
-                f"the variables of a task take {size:,} bytes (names, values, and {_BESIDE} for"
-                f" each), at most {MOST_ENVIRONMENT:,} are allowed",
+                f"the variables of a task take {size:,} bytes (names, values, and"
+                f" {ROOM_OF_VARIABLE} for each), at most {MOST_ENVIRONMENT:,} are allowed",
                 "put large values into files of the working directory",
             )
 
@@ -388,8 +403,8 @@ Text = Annotated[str, AfterValidator(check_text)]
 Value = Annotated[
     str,
     AfterValidator(check_value),
-    # Numbers are kept as they are written.
-    WithJsonSchema({"type": ["string", "number", "boolean"]}),
+    # Numbers are kept as they are written; one without a value has that of the caller.
+    WithJsonSchema({"type": ["string", "number", "boolean", "null"]}),
 ]
 Command = Annotated[
     str,

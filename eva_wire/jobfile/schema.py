@@ -37,12 +37,21 @@ from eva_wire.jobfile.scalars import (
     Variable,
     check_half_life,
     check_loss,
+    check_max_cost,
     check_wait,
     check_worth,
     refusal,
 )
 from eva_wire.text.quantities import Dollars, DollarsPerHour, Duration, MilliCpus, Size
-from eva_wire.values.bounds import LARGEST_BATCH, MOST_FORKS, MOST_MEMBERS, MOST_PILOTS, MOST_TASKS
+from eva_wire.values.bounds import (
+    LARGEST_BATCH,
+    MOST_FORKS,
+    MOST_MEMBERS,
+    MOST_PILOTS,
+    MOST_SECRETS,
+    MOST_TASKS,
+)
+from eva_wire.values.notices import OF_JOB_FILES
 
 MOST_LABELS = 16
 """Labels of a job at most."""
@@ -104,6 +113,9 @@ class ResourcesSection(_Section):
     )
     memory: Annotated[Size, Field(gt=0, le=2**40)] | None = Field(
         default=None, description="Memory, with its unit."
+    )
+    disk: Annotated[Size, Field(gt=0, le=2**34)] | None = Field(
+        default=None, description="Disk beside the image, with its unit; none if absent."
     )
 
 
@@ -418,6 +430,13 @@ class JobFile(_Section):
     envs: dict[Variable, Value] = Field(
         default={}, description="Environment variables of every task."
     )
+    secrets: Annotated[list[Variable], Field(max_length=MOST_SECRETS)] = Field(
+        default=[],
+        description=(
+            "Environment variables of every task whose values the cluster keeps: "
+            "`eva secret set NAME`."
+        ),
+    )
     storage: StorageSection = Field(
         default=StorageSection(), description="Files that the tasks read."
     )
@@ -478,6 +497,13 @@ class JobFile(_Section):
         default=None,
         description="Running time after which the job is failed; an array's from its first start.",
     )
+    max_cost: Annotated[Dollars, AfterValidator(check_max_cost)] | None = Field(
+        default=None,
+        description=(
+            "Most that the job may cost, such as $5: all attempts, runs and forks. Before that it "
+            "is suspended from a checkpoint, until `eva resume --max-cost` raises it."
+        ),
+    )
     priority: Annotated[Count, Field(ge=0, le=1_000_000)] = Field(
         default=0, description="Larger is more urgent."
     )
@@ -498,9 +524,25 @@ class JobFile(_Section):
             "Text of your own, as `KEY: VALUE`, for `eva ls -l` and the rules of partitions."
         ),
     )
+    notify: Annotated[
+        list[Literal["end", "failure", "late", "capped"]], Field(max_length=len(OF_JOB_FILES))
+    ] = Field(
+        default=[],
+        description=(
+            "Of what of this job the operator's receivers of notices are told: its end, each "
+            "failure, that it is late, that it comes to its max_cost."
+        ),
+    )
     unique: bool = Field(
         default=False,
         description="Whether no other active job of yours may have this name.",
+    )
+    zones: Literal["same", "any"] = Field(
+        default="same",
+        description=(
+            "Whether all tasks of a gang run in one availability zone, where one has room for all "
+            "of them, or in any."
+        ),
     )
     dag: Label | None = Field(
         default=None,

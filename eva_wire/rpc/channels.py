@@ -15,6 +15,10 @@ MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 MAX_REQUEST_BYTES = 2 * 1024 * 1024
 """Largest request of a user; every job file, set of digests and chunk of an upload is smaller."""
 
+_UNREAD_BYTES = 256 * 1024
+"""Bytes of a call that may wait unread. gRPC otherwise lets that grow with the speed of the line,
+to megabytes of each call whose other end does not read. A message may be larger all the same."""
+
 # A connection that died silently (a laptop that slept, a NAT that forgot) is noticed within ten
 # seconds. The server's options must allow pings as frequent as the client's.
 _PING_EVERY_MS = 5_000
@@ -90,6 +94,8 @@ def server_options(most_bytes: int = MAX_MESSAGE_BYTES) -> list[tuple[str, int]]
         ("grpc.http2.max_ping_strikes", 0),
         ("grpc.max_receive_message_length", most_bytes),
         ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.http2.lookahead_bytes", _UNREAD_BYTES),
         # Otherwise two masters on one port would each get a part of the calls.
         ("grpc.so_reuseport", 0),
         *_keepalive(),

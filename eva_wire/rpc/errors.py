@@ -55,6 +55,8 @@ _STATUS: dict[type[EvaError], grpc.StatusCode] = {
     errors.StorageFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.StorageError: grpc.StatusCode.UNAVAILABLE,
     errors.NotFound: grpc.StatusCode.NOT_FOUND,
+    errors.NoticeNotSent: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.UnreadableSecret: grpc.StatusCode.FAILED_PRECONDITION,
     errors.InvalidRequest: grpc.StatusCode.FAILED_PRECONDITION,
     errors.LimitExceeded: grpc.StatusCode.FAILED_PRECONDITION,
     errors.Busy: grpc.StatusCode.RESOURCE_EXHAUSTED,

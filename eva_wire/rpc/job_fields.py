@@ -54,6 +54,7 @@ FIELDS = (
     JobField("retry_of", lambda spec: "" if spec.retry is None else spec.retry.job, _or_null),
     JobField("dag", lambda spec: spec.stage.dag, _or_null, words=str),
     JobField("labels", lambda spec: dict(spec.labels), dict, words=_pairs),
+    JobField("notify", lambda spec: [topic.value for topic in spec.notify], list, words=", ".join),
 )
 
 

@@ -30,6 +30,8 @@ class CallLine(Enum):
     FILES = "files"
     """Methods that have a job file parsed, which takes time."""
     UPLOADS = "uploads"
+    DOWNLOADS = "downloads"
+    """Methods that list files of tasks and send them."""
     TOKENS = "tokens"
     STREAMS = "streams"
 
@@ -61,10 +63,18 @@ METHODS: Mapping[str, Method] = {
     "/eva.api.v1.Jobs/Move": Method(Role.USER, RetryRule.COMMAND),
     "/eva.api.v1.Jobs/Watch": Method(Role.VIEWER, RetryRule.READ, CallLine.STREAMS),
     "/eva.api.v1.Jobs/Logs": Method(Role.VIEWER, RetryRule.READ, CallLine.STREAMS),
+    # A command must not be carried out twice. Pages are for viewers, tasks for users.
+    "/eva.api.v1.Jobs/Attach": Method(Role.VIEWER, RetryRule.NEVER, CallLine.STREAMS),
     "/eva.api.v1.Jobs/Plan": Method(Role.VIEWER, RetryRule.READ, CallLine.FILES),
     "/eva.api.v1.Jobs/MissingBlobs": Method(Role.USER, RetryRule.READ),
     # The client repeats it with new chunks.
     "/eva.api.v1.Jobs/PutBlob": Method(Role.USER, RetryRule.NEVER, CallLine.UPLOADS),
+    # A file of another user's is refused, unless it is a log.
+    "/eva.api.v1.Files/List": Method(Role.VIEWER, RetryRule.READ, CallLine.DOWNLOADS),
+    "/eva.api.v1.Files/Get": Method(Role.VIEWER, RetryRule.READ, CallLine.DOWNLOADS),
+    "/eva.api.v1.Files/Table": Method(Role.VIEWER, RetryRule.READ, CallLine.DOWNLOADS),
+    "/eva.api.v1.Files/Collect": Method(Role.OPERATOR, RetryRule.READ, CallLine.DOWNLOADS),
+    "/eva.api.v1.Files/Remove": Method(Role.USER, RetryRule.COMMAND),
     "/eva.api.v1.Cluster/Describe": Method(Role.VIEWER, RetryRule.READ),
     "/eva.api.v1.Cluster/Cost": Method(Role.VIEWER, RetryRule.READ),
     "/eva.api.v1.Cluster/Tenants": Method(Role.VIEWER, RetryRule.READ),
@@ -73,12 +83,25 @@ METHODS: Mapping[str, Method] = {
     "/eva.api.v1.Cluster/Interference": Method(Role.VIEWER, RetryRule.READ),
     "/eva.api.v1.Cluster/Estimates": Method(Role.VIEWER, RetryRule.READ),
     "/eva.api.v1.Cluster/Explain": Method(Role.VIEWER, RetryRule.READ),
+    "/eva.api.v1.Cluster/Overview": Method(Role.VIEWER, RetryRule.READ),
+    "/eva.api.v1.Cluster/Events": Method(Role.VIEWER, RetryRule.READ, CallLine.STREAMS),
     "/eva.api.v1.Cluster/Drain": Method(Role.OPERATOR, RetryRule.COMMAND),
+    "/eva.api.v1.Secrets/Set": Method(Role.USER, RetryRule.COMMAND, CallLine.TOKENS),
+    "/eva.api.v1.Secrets/List": Method(Role.USER, RetryRule.READ, CallLine.TOKENS),
+    "/eva.api.v1.Secrets/Remove": Method(Role.USER, RetryRule.COMMAND, CallLine.TOKENS),
+    "/eva.api.v1.Notices/List": Method(Role.OPERATOR, RetryRule.READ, CallLine.TOKENS),
+    # Each call sends another notice.
+    "/eva.api.v1.Notices/Test": Method(Role.OPERATOR, RetryRule.NEVER, CallLine.TOKENS),
     # Each call makes another token.
     "/eva.api.v1.Tokens/Create": Method(Role.OPERATOR, RetryRule.NEVER, CallLine.TOKENS),
     "/eva.api.v1.Tokens/List": Method(Role.OPERATOR, RetryRule.READ, CallLine.TOKENS),
     "/eva.api.v1.Tokens/Revoke": Method(Role.OPERATOR, RetryRule.COMMAND, CallLine.TOKENS),
     "/eva.api.v1.Tokens/WhoAmI": Method(Role.VIEWER, RetryRule.READ, CallLine.TOKENS),
+    # Each call makes another code.
+    "/eva.api.v1.Tokens/Login": Method(Role.VIEWER, RetryRule.NEVER, CallLine.TOKENS),
+    # A proof is good once; the client makes another.
+    "/eva.api.v1.Identities/Challenge": Method(None, RetryRule.READ),
+    "/eva.api.v1.Identities/Prove": Method(None, RetryRule.NEVER),
     # Each call makes another token.
     "/eva.api.v1.Nodes/Token": Method(Role.OPERATOR, RetryRule.NEVER, CallLine.TOKENS),
     "/eva.api.v1.Nodes/Act": Method(Role.OPERATOR, RetryRule.COMMAND),

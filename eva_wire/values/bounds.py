@@ -12,12 +12,18 @@ MOST_GRACE_MS = 86_400_000
 """The longest grace period of any task, whatever operators allow."""
 MOST_TASKS = 1_000_000
 """Tasks of an array at most."""
+MOST_ROWS = 100_000
+"""Rows of the table of an array at most, each of which is a task."""
 MOST_MEMBERS = 10_000
 """Tasks of a gang at most."""
 MOST_PILOTS = 100
 """More would hardly make a mean surer, and each is looked for whenever room becomes free."""
 LARGEST_BATCH = 1_000_000
 """Examples in a mini-batch at most."""
+MOST_SECRETS = 64
+"""Secrets that a job uses at most."""
+MOST_SECRET_BYTES = 65_536
+"""Bytes of the value of a secret at most."""
 MOST_FORKS = 64
 """Forks of a job at most."""
 MOST_STATED = 1_000_000 * MILLION

@@ -126,6 +126,10 @@ class InvalidKey(StorageError):
     """The object key is not a plain relative path."""
 
 
+class ObjectChanged(StorageError):
+    """The version of an object that was asked for has been replaced or removed."""
+
+
 class DigestMismatch(StorageError):
     """The bytes do not match the digest in their name."""
 
@@ -158,12 +162,36 @@ class JobActive(InvalidRequest):
     """The job has not ended, and what was asked is for jobs that have."""
 
 
+class CostCapReached(InvalidRequest):
+    """The job has cost as much as it may, or more than the new cap."""
+
+
 class NothingToRetry(InvalidRequest):
     """No task of the job has failed."""
 
 
+class NotRunning(InvalidRequest):
+    """The task does not run, and what was asked is for tasks that do."""
+
+
+class AttachRefused(InvalidRequest):
+    """The worker does not let a command or a connection into the task."""
+
+
 class AmbiguousName(InvalidRequest):
     """Several active jobs have the name of which one is to be changed."""
+
+
+class InvalidSecret(InvalidRequest):
+    """The name or the value cannot be a secret's."""
+
+
+class UnreadableSecret(EvaError):
+    """A secret is not set, or was sealed with another key than the cluster's."""
+
+
+class NoticeNotSent(EvaError):
+    """A receiver did not take a notice, or may not be sent one."""
 
 
 class LimitExceeded(EvaError):
@@ -195,6 +223,10 @@ class Busy(EvaError):
 
 class NotAuthenticated(EvaError):
     """The caller has no token, or its token is not valid."""
+
+
+class ChallengeOver(NotAuthenticated):
+    """A proof of an identity comes too late, a second time, or for another start of the master."""
 
 
 class NotAuthorised(EvaError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NewType
 
 JobId = NewType("JobId", str)
@@ -46,6 +47,8 @@ def replica_of(run: RunId) -> int:
 
 _DIGITS = 18
 """Numbers of ids have at most so many digits: they fit into 64 bits."""
+_KEPT_ORDERS = 1 << 15
+"""Orders of ids that are kept, for maps that are searched by them again and again."""
 
 
 def job_of(run: RunId) -> JobId:
@@ -63,16 +66,19 @@ def number_of(name: str) -> int:
     return int(digits) if 0 < len(digits) <= _DIGITS else -1
 
 
+@lru_cache(_KEPT_ORDERS)
 def job_order(job: JobId) -> tuple[int, str]:
     """Sorts jobs by the time of their submission."""
     return number_of(job), job
 
 
+@lru_cache(_KEPT_ORDERS)
 def instance_order(instance: InstanceId) -> tuple[int, str]:
     """Sorts instances by the time of their launch."""
     return number_of(instance), instance
 
 
+@lru_cache(_KEPT_ORDERS)
 def run_order(run: RunId) -> tuple[int, str, int, int]:
     """Sorts task runs by their jobs, and those of a job by their tasks."""
     job, _, place = run.rpartition("/")

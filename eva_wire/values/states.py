@@ -107,6 +107,13 @@ History = tuple[tuple[str, int], ...]
 _MOVES_KEPT = 16
 
 
+def spent_ms(history: History, state: JobState | RunState | InstanceState, until: int) -> int:
+    """Milliseconds spent in a state by a moment, in all stays that are on record."""
+    ends = [*(at for _, at in history[1:]), until]
+    stays = zip(history, ends, strict=True)
+    return sum(max(0, end - at) for (entered, at), end in stays if entered == state)
+
+
 def moved(
     entity: str, history: History, target: JobState | RunState | InstanceState, at: int
 ) -> History:

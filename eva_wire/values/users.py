@@ -37,6 +37,7 @@ class UserToken:
         digest: SHA-256 of the secret, in hex.
         expires_ms: Time from which it is refused; `None` for never.
         revoked_ms: Time when it was revoked; `None` if it is valid.
+        identity: Identity of the cloud that got it by a proof; `None` if an operator made it.
     """
 
     id: str
@@ -46,6 +47,7 @@ class UserToken:
     created_ms: Millis
     expires_ms: Millis | None = None
     revoked_ms: Millis | None = None
+    identity: str | None = None
 
 
 def is_owner(text: str) -> bool:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit, urlunsplit
 from weakref import WeakValueDictionary
 
-from eva_worker.errors import BadOrder, Corrupt, Missing, UnsupportedInput
+from eva_worker.errors import BadOrder, Corrupt, Forbidden, InputRefused, Missing, UnsupportedInput
 from eva_worker.files.beneath import MOST_DEPTH, Directory, File, Place, relative
 from eva_worker.files.checkpoints import checkpoint_key, newest
 from eva_worker.files.inputs import Copier, Roots
@@ -223,11 +223,21 @@ class Fetcher:
         parts = urlsplit(url)
         store = self._objects.elsewhere(urlunsplit(parts._replace(path="")))
         key = unquote(parts.path).strip("/")
-        size = await store.size(key) if key and not parts.path.endswith("/") else None
+        size = None
+        if key and not parts.path.endswith("/"):
+            # S3 denies knowledge of an object that is not there to those who may not list.
+            with contextlib.suppress(Forbidden):
+                size = await store.size(key)
         if size is not None:
             wanted = [(key, size, name)]
         else:
-            listed = [entry async for entry in store.sizes(key)]
+            try:
+                listed = [entry async for entry in store.sizes(key)]
+            except Forbidden as error:
+                raise InputRefused(
+                    f"input {url}: this instance's role may not read it; allow s3:GetObject on it, "
+                    f"and s3:ListBucket on the bucket for more than one object ({error})"
+                ) from error
             wanted = [
                 (path, size, f"{name}/{path.removeprefix(key).lstrip('/')}")
                 for path, size in listed

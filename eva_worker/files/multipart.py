@@ -284,10 +284,20 @@ class Multipart:
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._checked, what)
 
     def _checked(self, what: Callable[[], Any]) -> Any:
-        from botocore.exceptions import BotoCoreError, ClientError
+        from botocore.exceptions import (
+            BotoCoreError,
+            ClientError,
+            CredentialRetrievalError,
+            NoCredentialsError,
+        )
 
         try:
             return what()
+        except (NoCredentialsError, CredentialRetrievalError) as error:
+            # A client asks for credentials once, and the service may miss an answer.
+            with self._lock:
+                self._made = None
+            raise StoreUnavailable(f"object store failed: {error}") from error
         except ClientError as error:
             if error.response["Error"]["Code"] in {"NoSuchUpload", "NoSuchKey", "404"}:
                 raise _Gone from error

@@ -8,17 +8,24 @@ import os
 import re
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 import obstore
 import structlog
-from obstore.exceptions import BaseError
+from obstore.exceptions import BaseError, PermissionDeniedError
 from obstore.store import LocalStore, S3Store
 from obstore.store import ObjectStore as Backend
 
-from eva_worker.errors import Missing, StoreUnavailable, TransferFailed, UnstorableName
+from eva_worker.errors import (
+    Forbidden,
+    Missing,
+    StoreUnavailable,
+    TransferFailed,
+    UnstorableName,
+)
 from eva_worker.files.beneath import Directory, File, Place
 from eva_worker.files.multipart import Multipart
 from eva_worker.files.parts import MIB, PART, ByteAllowance, PartFile, TransferPlan, plan
@@ -41,7 +48,8 @@ _LONGEST_NAME = 240
 # another one, such as a/b where there is a.
 _NAME_TOO_LONG = "(os error 36)"
 _IN_THE_WAY = re.compile(r"\(os error (?:20|21|39)\)")
-_PATIENCE = "10m"
+_ORDINARY_S, _PATIENT_S = 30.0, 600.0
+"""Limits of a request as a whole; the longer one of what S3 does by itself for minutes."""
 _T = TypeVar("_T")
 
 _log = structlog.get_logger()
@@ -68,9 +76,9 @@ class Objects:
         self._location = _location if escaped else _checked
         self._key = _key if escaped else str
         self.url = url
-        self._store = _backend(url)
+        self._store = _backend(url, _ORDINARY_S)
         # S3 may take minutes to assemble the parts of a very large object.
-        self._patient = _backend(url, timeout=_PATIENCE)
+        self._patient = _backend(url, _PATIENT_S)
         self._allowance = ByteAllowance()
         self._multipart = _multipart(url, uploads) if uploads else None
 
@@ -134,7 +142,8 @@ class Objects:
     async def copy(self, source: str, key: str) -> None:
         """Copy an object within the store, without downloading it; raises `Missing`."""
         with _translated(source):
-            await obstore.copy_async(self._store, self._location(source), self._location(key))
+            # S3 takes more than half a minute to copy some gigabytes.
+            await obstore.copy_async(self._patient, self._location(source), self._location(key))
 
     async def get(self, key: str) -> bytes:
         """Read a small object; raises `Missing`."""
@@ -291,7 +300,7 @@ def _multipart(url: str, records: Path) -> Multipart | None:
     )
 
 
-def _backend(url: str, timeout: str = "30s") -> Backend:
+def _backend(url: str, timeout_s: float) -> Backend:
     parts = urlsplit(url)
     try:
         if parts.scheme == "file":
@@ -310,7 +319,7 @@ def _backend(url: str, timeout: str = "30s") -> Backend:
             config=config,
             client_options={
                 "allow_http": options.get("endpoint", "").startswith("http://"),
-                "timeout": timeout,
+                "timeout": timedelta(seconds=timeout_s),
             },
         )
     except (BaseError, OSError) as error:
@@ -344,6 +353,9 @@ def _translated(key: str, missing: type[TransferFailed] = Missing) -> Iterator[N
         yield
     except FileNotFoundError as error:
         raise missing(f"no such object: {key}") from error
+    except PermissionDeniedError as error:
+        first = str(error).partition("\n")[0]
+        raise Forbidden(f"object store denies access to {key}: {first}") from error
     except (BaseError, OSError) as error:
         first = str(error).partition("\n")[0]
         raise StoreUnavailable(f"object store failed at {key}: {first}") from error

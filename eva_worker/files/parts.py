@@ -53,7 +53,7 @@ def plan(size: int) -> TransferPlan:
 
 
 class ByteAllowance:
-    """A limited number of bytes, lent on one event loop; first come, first served.
+    """A limited number of bytes, handed out on one event loop; first come, first served.
 
     Args:
         total: How many there are. A request for more gets all of them.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+from pathlib import Path
 
 from eva_worker.errors import InstanceFailed, TooLarge
 from eva_worker.files.beneath import Directory
@@ -31,3 +33,9 @@ def require_room(directory: Directory, size: int) -> None:
     if 2 * size > whole:
         raise TooLarge(f"{what}, which has a disk of {whole / _GIB:.1f} GiB")
     raise InstanceFailed(f"{what}, where {free / _GIB:.1f} GiB are free")
+
+
+def disk_mib(directory: Path) -> int:
+    """Size of the file system that a directory is on, or is to be on, in MiB."""
+    nearest = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+    return shutil.disk_usage(nearest).total >> 20

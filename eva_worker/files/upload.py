@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from eva_worker.errors import Missing, UnstorableFile
+from eva_worker.errors import Missing, StoreUnavailable, UnstorableFile
 from eva_worker.files.beneath import CHANGED, Directory, File, Found, require_own, vanishing
 from eva_worker.files.checkpoints import MOST_GENERATION, checkpoint_key, generation_of, prune
 from eva_worker.files.download import MOST_LISTED, FileEntry, checkpoint_manifest, each
@@ -298,6 +298,10 @@ class Uploader:
             await self._objects.copy(source, key)
         except Missing:
             return False  # Removed meanwhile because no attempt will start from it.
+        except StoreUnavailable as error:
+            # A copy that takes too long would take as long the next time.
+            self._log.warning("stored again rather than copied", name=name, error=str(error))
+            return False
         return True
 
     async def _prune(self) -> None:

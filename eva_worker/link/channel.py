@@ -10,6 +10,7 @@ _MASTER_NAME = "master.eva.internal"
 """Name in the certificate of every master, whatever its address."""
 
 _KEEPALIVE_MS = 5_000
+_UNREAD_BYTES = 256 * 1024
 _HINT_KEY = "eva-hint-bin"
 
 
@@ -60,6 +61,9 @@ def dial(
         ("grpc.http2.ping_timeout_ms", keepalive_ms),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
+        # Of each command beside a task that does not read its input, so much waits in this process.
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.http2.lookahead_bytes", _UNREAD_BYTES),
         # Channels share no connection: the session decides the pauses between tries.
         ("grpc.use_local_subchannel_pool", 1),
     )

@@ -16,6 +16,7 @@ import psutil
 from eva_wire._proto import worker_pb2 as pb
 from eva_wire._proto.worker_pb2_grpc import EnrolmentStub
 from eva_worker.errors import BadIdentity, JoinRefused, NotEnrolled
+from eva_worker.files.room import disk_mib
 from eva_worker.link.channel import dial, hint_of, reason_of
 from eva_worker.link.identity import Identity
 from eva_worker.process.durable_files import read_json, write_json
@@ -146,6 +147,7 @@ async def _join(invitation: Invitation, type_: str, state_dir: Path, gpus: int) 
             gpus=gpus,
             milli_cpus=1000 * (os.cpu_count() or 1),
             memory_mib=psutil.virtual_memory().total >> 20,
+            disk_mib=disk_mib(state_dir),
         ),
         signing_request=identity.signing_request(),
     )

@@ -25,6 +25,7 @@ _TOKEN_LIFE_S = 21_600
 _TOKEN_PATH = "/latest/api/token"  # noqa: S105 - no password
 _ACTION = "/latest/meta-data/spot/instance-action"
 _REBALANCE = "/latest/meta-data/events/recommendations/rebalance"
+_MAINTENANCE = "/latest/meta-data/events/maintenance/scheduled"
 
 _log = structlog.get_logger()
 
@@ -64,6 +65,8 @@ class Metadata:
     def notice(self) -> Notice | None:
         """The present notice, an interruption before a recommendation; `None` for neither.
 
+        Maintenance that is scheduled is a recommendation to leave.
+
         Raises:
             OSError: The service does not answer.
             ValueError: Its answer cannot be read.
@@ -76,6 +79,10 @@ class Metadata:
             return Notice(at_ms, f"spot interruption: {instance_action['action']}", until_s)
         if self._get(_REBALANCE):
             return Notice(0, "rebalance recommendation")
+        for event in json.loads(self._get(_MAINTENANCE) or "[]"):
+            if event.get("State", "active") == "active":
+                words = f"maintenance: {event['Code']} not before {event['NotBefore']}"
+                return Notice(0, words)
         return None
 
     def _get(self, path: str) -> bytes:

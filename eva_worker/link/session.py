@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,6 +14,7 @@ import structlog
 
 from eva_wire._proto import worker_pb2 as pb
 from eva_wire._proto.worker_pb2_grpc import WorkersStub
+from eva_worker.attach.attachments import Dial
 from eva_worker.errors import BadOrder, NotEnrolled
 from eva_worker.files.task_log import follow
 from eva_worker.link import wire
@@ -23,6 +25,7 @@ from eva_worker.link.notices import Notice
 from eva_worker.orders import MergeNews, Order, Progress, Report, TaskKey, Welcome
 from eva_worker.process.backoff import Backoff
 from eva_worker.process.metrics import Metrics
+from eva_worker.secret_values import SecretValues
 from eva_worker.tasks.fence import Fence
 from eva_worker.tasks.registry import Tasks
 
@@ -47,6 +50,7 @@ class Session:
         welcomed: Called with the cluster's settings, before any command.
         notice: The cloud's notice that it takes the instance away, if any.
         fence: The lease of an owned node.
+        dial: Makes another channel to the master.
     """
 
     def __init__(
@@ -58,7 +62,9 @@ class Session:
         welcomed: Callable[[Welcome], Coroutine[Any, Any, None]],
         notice: Callable[[], Notice | None],
         fence: Fence,
+        dial: Dial,
     ) -> None:
+        self._dial = dial
         self._notice = notice
         self._fence = fence
         self._stub = cast("WorkersAsyncStub", WorkersStub(channel))
@@ -153,7 +159,7 @@ class Session:
                 if self._told.get(key) != progress
             ]
             self._told = dict(now)
-            self._send_all(wire.heartbeats(news))
+            self._send_all(wire.heartbeats(news, disturbed=self._tasks.disturbed()))
 
     async def _handle(self, message: pb.MasterMessage) -> None:  # noqa: C901, PLR0912 - one case each
         """Carry out a command; long ones continue in the background."""
@@ -161,10 +167,11 @@ class Session:
             match message.WhichOneof("body"):
                 case "start":
                     order = _checked(message.start.order)
+                    secrets = wire.secrets(message.start)
                     if self._fence.needed:
-                        self._spawn(self._start_leased(order))
+                        self._spawn(self._start_leased(order, secrets))
                     else:
-                        await self._tasks.start(order)
+                        await self._tasks.start(order, secrets)
                 case "stop":
                     await self._tasks.stop(wire.key(message.stop), message.stop.grace_ms)
                 case "fetch":
@@ -177,6 +184,11 @@ class Session:
                     self._tasks.merge(wire.key(message.merge), wire.merge_round(message.merge))
                 case "lease":
                     self._fence.granted(message.lease.asked_ms)
+                case "attach":
+                    wanted = wire.wanted(message.attach)
+                    self._tasks.attach(wire.key(message.attach), wanted, self._dial)
+                case "detach":
+                    self._tasks.detach(message.detach.id)
                 case "follow":
                     self._follow(message.follow)
                 case "unfollow":
@@ -196,11 +208,11 @@ class Session:
             self.send(pb.WorkerMessage(lease=pb.LeaseRequest(asked_ms=asked_ms)))
             await asyncio.sleep(self._fence.interval_s)
 
-    async def _start_leased(self, order: Order) -> None:
+    async def _start_leased(self, order: Order, secrets: SecretValues) -> None:
         """Start a task once there is a lease that it can run under."""
         await self._fence.held()
         try:
-            await self._tasks.start(order)
+            await self._tasks.start(order, secrets)
         except OSError as error:  # The disk; the master repeats commands without effect.
             _log.error("start failed", key=str(order.key), error=str(error))
 
@@ -246,7 +258,7 @@ class Link:
         target: ``HOST:PORT`` of the master.
         enrolment: Provides the credentials.
         metrics: Counts sessions.
-        open_session: Creates a session on a channel.
+        open_session: Creates a session on a channel; gets what makes further channels, too.
         enrolled: Called whenever there are credentials to connect with.
         contact: File that is touched while there is a session.
     """
@@ -256,7 +268,7 @@ class Link:
         target: str,
         enrolment: Enrolment,
         metrics: Metrics,
-        open_session: Callable[[grpc.aio.Channel], Session],
+        open_session: Callable[[grpc.aio.Channel, Dial], Session],
         enrolled: Callable[[], None],
         *,
         contact: Path,
@@ -291,13 +303,15 @@ class Link:
 
     async def _serve(self, credentials: Credentials, welcomed: Callable[[], None]) -> str:
         """Run one session; returns why it ended, empty if this side ended it."""
-        async with dial(
+        dialled = partial(
+            dial,
             self._target,
             authorities=credentials.authorities,
             key=credentials.key,
             certificate=credentials.certificate,
-        ) as channel:
-            session = self._open_session(channel)
+        )
+        async with dialled() as channel:
+            session = self._open_session(channel, dialled)
             touching: asyncio.Task[None] | None = None
             renewed = asyncio.Event()
             renewal = asyncio.create_task(self._renew(channel, credentials, session, renewed))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from eva_wire._proto import worker_pb2 as pb
+from eva_worker.errors import BadOrder
 from eva_worker.files.checkpoints import MOST_GENERATION
 from eva_worker.link.notices import Notice
 from eva_worker.orders import (
@@ -24,11 +26,14 @@ from eva_worker.orders import (
     TaskKey,
     Welcome,
 )
+from eva_worker.runtime.attaching import Command, Size, Wanted
+from eva_worker.secret_values import SecretValues
 
 _MOST_CODE = 2**31 - 1
 _LONGEST_MESSAGE = 2_000
 _MESSAGE_BYTES = 1 << 20
 """Bytes of reports in a message: the master takes 16 MiB, and some hundred tasks may report."""
+_ATTACHMENT = re.compile(r"[A-Za-z0-9_-]{16,64}")
 _M = TypeVar("_M", pb.TaskReport, pb.Sample)
 _PHASES = {
     Phase.STARTING: pb.PHASE_STARTING,
@@ -51,6 +56,7 @@ def order(message: pb.TaskOrder) -> Order:
         env=dict(message.env),
         workdir=message.workdir,
         origins=tuple(message.origins),
+        secrets=tuple(message.secrets),
         inputs={name: url for name, url in message.inputs.items() if name not in message.outputs},
         outputs={name: _outputs(outputs) for name, outputs in message.outputs.items()},
         grace_ms=message.grace_ms,
@@ -75,6 +81,11 @@ def order(message: pb.TaskOrder) -> Order:
         if message.HasField("fork")
         else None,
     )
+
+
+def secrets(message: pb.StartTask) -> SecretValues:
+    """Take the secrets that come with a start: those that its order names."""
+    return SecretValues(message.secrets).only(message.order.secrets)
 
 
 def merge_round(message: pb.TellMerge) -> MergeRound:
@@ -122,9 +133,32 @@ def _gang(message: pb.Gang) -> Gang:
     return Gang(message.rank, message.size, message.address, message.port, message.batch_ppm)
 
 
-def key(message: pb.StopTask | pb.ForgetTask | pb.TaskOrder | pb.TellMerge) -> TaskKey:
+def key(
+    message: pb.StopTask | pb.ForgetTask | pb.TaskOrder | pb.TellMerge | pb.OpenAttach,
+) -> TaskKey:
     """The attempt that a command is about; raises `BadOrder`."""
     return TaskKey(message.run_id, message.attempt)
+
+
+def wanted(message: pb.OpenAttach) -> Wanted:
+    """Convert the wish for an attachment to a value.
+
+    Raises:
+        BadOrder: The id is none, or the wish is of an unknown kind.
+    """
+    if not _ATTACHMENT.fullmatch(message.id):
+        raise BadOrder(f"not the id of an attachment: {message.id[:80]!r}")
+    match message.kind.WhichOneof("kind"):
+        case "exec":
+            stated = message.kind.exec
+            terminal = Size(stated.terminal.rows, stated.terminal.columns)
+            size = terminal if stated.HasField("terminal") else None
+            return Wanted(message.id, Command(message.id, tuple(stated.command), size, stated.term))
+        case "forward":
+            forward = message.kind.forward
+            return Wanted(message.id, port=forward.port, look=forward.look)
+        case other:
+            raise BadOrder(f"attachment of an unknown kind: {other}")
 
 
 def welcome(message: pb.Welcome) -> Welcome:
@@ -204,12 +238,16 @@ def all_reports(of: Iterable[Report]) -> list[pb.WorkerMessage]:
     return sent
 
 
-def heartbeats(samples: Iterable[pb.Sample]) -> list[pb.WorkerMessage]:
-    """Put samples into heartbeats, of which there is at least one."""
-    return [
-        pb.WorkerMessage(heartbeat=pb.Heartbeat(samples=some))
-        for some in list(_batches(samples)) or [[]]
-    ]
+def heartbeats(samples: Iterable[pb.Sample], *, disturbed: bool = False) -> list[pb.WorkerMessage]:
+    """Put samples into heartbeats, of which there is at least one.
+
+    Args:
+        samples: The samples.
+        disturbed: Whether a user was in a task of this instance meanwhile; the first one says so.
+    """
+    beats = [pb.Heartbeat(samples=some) for some in list(_batches(samples)) or [[]]]
+    beats[0].disturbed = disturbed
+    return [pb.WorkerMessage(heartbeat=beat) for beat in beats]
 
 
 def _batches(messages: Iterable[_M]) -> Iterator[list[_M]]:

@@ -225,8 +225,8 @@ def _await_signal(within_s: float | None) -> int | None:
 
 def _pause(seconds: float) -> int:
     """Wait for some time or until asked to leave; returns how often that was."""
-    deadline = time.monotonic() + seconds
-    while (left_s := deadline - time.monotonic()) > 0:
+    expiry = time.monotonic() + seconds
+    while (left_s := expiry - time.monotonic()) > 0:
         info = signal.sigtimedwait({signal.SIGCHLD, *_TERMINATION}, left_s)
         if info and info.si_signo in _TERMINATION:
             return 1

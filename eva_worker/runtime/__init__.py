@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Protocol
 
 from eva_worker.orders import Build, TaskKey
+from eva_worker.runtime.attaching import Command, Execution
+from eva_worker.secret_values import NO_SECRETS, SecretValues
 
 Tell = Callable[[str], None]
 """Called with a line of progress for the user, in any thread."""
@@ -52,6 +54,8 @@ class TaskSpec:
         temporary: Directory of its temporary files, which TMPDIR names unless that is stated;
             `None` for one beside the log, which nothing names.
         defaults: Variables that count where neither `env` nor the image states them.
+        secrets: Variables that precede all others. No file of a disk has them, nor what the runtime
+            tells of a task.
     """
 
     key: TaskKey
@@ -68,6 +72,7 @@ class TaskSpec:
     lease: tuple[str, int] | None = None
     temporary: Path | None = None
     defaults: Mapping[str, str] = field(default_factory=dict)
+    secrets: SecretValues = NO_SECRETS
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +145,7 @@ class Runtime(Protocol):
     async def stop(self, key: TaskKey, grace_s: float) -> None:
         """Send SIGTERM to all of its processes, and kill what is left after the grace period.
 
-        Returns at once. Of several stops the earliest deadline counts. Does nothing if the attempt
+        Returns at once. Of several stops the earliest end counts. Does nothing if the attempt
         has exited or is unknown.
         """
         ...
@@ -153,8 +158,29 @@ class Runtime(Protocol):
         """Whether a process of this machine belongs to an attempt, by its number here."""
         ...
 
+    async def execute(self, key: TaskKey, command: Command) -> Execution:
+        """Start a command in the environment, the confinement and the control group of a task.
+
+        The command ends with the task at the latest, and is over before `wait` returns.
+
+        Raises:
+            AttachRefused: The attempt does not run, or the command cannot be started.
+        """
+        ...
+
+    async def address(self, key: TaskKey, port: int) -> tuple[str, int]:
+        """Find where a process of an attempt listens for connections to a TCP port.
+
+        Raises:
+            AttachRefused: None does; other processes of this machine do not count.
+        """
+        ...
+
     async def adopt(self) -> Sequence[TaskKey]:
-        """Find the attempts that an earlier agent started, both running and exited ones."""
+        """Find the attempts that an earlier agent started, both running and exited ones.
+
+        Commands beside them that the earlier agent began are killed.
+        """
         ...
 
     async def cleanup(self, key: TaskKey) -> None:

@@ -66,6 +66,17 @@ class RuntimeProvider(ABC):
         """Whether the supervisor has to call `fence`."""
         return type(self).fence is not RuntimeProvider.fence
 
+    def protect(self, settings: Settings) -> None:
+        """Close to tasks what is the instance's alone, before any of them runs.
+
+        Args:
+            settings: The worker's.
+
+        Raises:
+            Unprotected: That cannot be done, and no task may run without it.
+        """
+        del settings
+
     @abstractmethod
     def open(self, settings: Settings, root: Path) -> Runtime:
         """Make the runtime; in a running event loop.

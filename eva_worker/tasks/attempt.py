@@ -7,10 +7,12 @@ import contextlib
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import structlog
 
+from eva_worker.attach.attachments import Attachments, Dial
 from eva_worker.errors import StartFailed, StoreUnavailable, WorkerError
 from eva_worker.files.download import together
 from eva_worker.files.merging import KINDS as MERGE_KINDS
@@ -25,9 +27,11 @@ from eva_worker.process.durable_files import reserve
 from eva_worker.process.exits import shell_code
 from eva_worker.process.metrics import Metrics
 from eva_worker.runtime import Exit, Image, Runtime, TaskSpec
+from eva_worker.runtime.attaching import Wanted
+from eva_worker.secret_values import NO_SECRETS, SecretValues
 from eva_worker.tasks.devices import Assignment, CpuMap, Devices
 from eva_worker.tasks.endings import (
-    Finished,
+    SuccessNote,
     ended_how,
     filled_by,
     last_words,
@@ -36,7 +40,7 @@ from eva_worker.tasks.endings import (
 )
 from eva_worker.tasks.forks import ForkMerges
 from eva_worker.tasks.hints import hint
-from eva_worker.tasks.progress_server import Counters, IteratorServer
+from eva_worker.tasks.progress_server import IteratorServer, StepCounters
 from eva_worker.tasks.records import AttemptRecords, Began, Record, Stage
 from eva_worker.tasks.socket_places import (
     make_socket_directory,
@@ -66,6 +70,7 @@ class Services:
     Attributes:
         base_env: Variables that every task inherits from its runtime.
         task_env: Variables that the worker was told to give every task.
+        attachments: Commands and connections into tasks.
         log_kept: Bytes of each task's log that stay on the disk once they are stored.
         shared: Storage that all instances share; `None` for none.
         lease: Tells what `TaskSpec.lease` is to be.
@@ -80,6 +85,7 @@ class Services:
     metrics: Metrics
     base_env: Mapping[str, str]
     task_env: Mapping[str, str]
+    attachments: Attachments
     log_kept: int = LOG_KEPT
     shared: SharedStorage | None = None
     lease: Callable[[], tuple[str, int] | None] = lambda: None
@@ -104,6 +110,7 @@ class Attempt:
         self._changed = changed
         self._saving = asyncio.Lock()
         self._stop_asked = asyncio.Event()
+        self._secrets: asyncio.Future[SecretValues] = asyncio.get_running_loop().create_future()
         if record.stop_grace_ms is not None:
             self._stop_asked.set()
         directory = services.records.directory(record.key)
@@ -113,7 +120,7 @@ class Attempt:
         self._checkpoints = directory / "checkpoints"
         self._temporary = directory / "tmp"
         self._socket = socket_path(directory)
-        self._counters = Counters(directory / "progress.json")
+        self._counters = StepCounters(directory / "progress.json")
         order = record.order
         self._merges = self._forked(order) if order is not None and order.fork else None
         self._iterator = self._listener()
@@ -132,7 +139,7 @@ class Attempt:
             count=services.metrics.uploaded_bytes.inc,
             tell=self._tell,
         )
-        self._finished = Finished(services.storage.objects, record.key)
+        self._finished = SuccessNote(services.storage.objects, record.key)
         self._log = structlog.get_logger().bind(run=record.key.run, attempt=record.key.attempt)
 
     def _listener(self) -> IteratorServer:
@@ -151,6 +158,14 @@ class Attempt:
         return ForkMerges(
             self.key, order.fork.number, files, say=self._services.tell_merge, tell=self._tell
         )
+
+    def take_secrets(self, secrets: SecretValues) -> None:
+        """Take the values of its secrets, unless it has them or needs them no more."""
+        order, waits = self._record.order, self._record.stage is Stage.PREPARING
+        if order is None or not waits or self._secrets.done():
+            return
+        if secrets.has(order.secrets):
+            self._secrets.set_result(secrets.only(order.secrets))
 
     def merge(self, order: MergeRound) -> None:
         """Take in what the master says of the merges of a fork."""
@@ -211,11 +226,14 @@ class Attempt:
             return
         if self._record.devices:
             self._services.devices.restore(self.key, self._record.devices)
-        if adopted or await self._start():
+        started = adopted or await self._start()
+        # The task alone keeps the values from now on.
+        self._secrets = asyncio.get_running_loop().create_future()
+        if started:
             await self._supervise(adopted=adopted)
 
     async def stop(self, grace_ms: int) -> None:
-        """Stop it. Of several calls the earliest deadline counts. Does nothing once it is over."""
+        """Stop it. Of several calls the earliest end counts. Does nothing once it is over."""
         # Saved first, or the exit that follows would count as a failure.
         async with self._saving:
             if self.over:
@@ -223,7 +241,16 @@ class Attempt:
             await self._save(stop_grace_ms=grace_ms)
         self._stop_asked.set()
         if self._record.stage is Stage.RUNNING:
-            await self._services.runtime.stop(self.key, grace_ms / 1000)
+            stop = partial(self._services.runtime.stop, self.key)
+            await self._services.attachments.stop(self.key, grace_ms / 1000, stop)
+
+    def attach(self, wanted: Wanted, dial: Dial) -> None:
+        """Answer the master's wish for a command or a connection into it."""
+        refusal = ""
+        if self._stop_asked.is_set() or self._record.stage is not Stage.RUNNING:
+            ending = self._stop_asked.is_set() and not self.over
+            refusal = "the task is being stopped" if ending else "the task does not run"
+        self._services.attachments.begin(self.key, wanted, dial, refusal)
 
     async def forget(self) -> None:
         """Remove all of its files and records from this instance."""
@@ -326,6 +353,7 @@ class Attempt:
             lease=services.lease(),
             temporary=self._temporary,
             defaults=_DEFAULTS,
+            secrets=await self._secrets if order.secrets else NO_SECRETS,
         )
 
     async def _succeeded_before(self, order: Order) -> bool:

@@ -110,7 +110,7 @@ def ended_how(exit_code: int, *, stopped: bool) -> How | None:
     return None if number else How.ENDED
 
 
-class Finished:
+class SuccessNote:
     """The note in the object store that a task run has succeeded.
 
     The note is written once all files of the attempt are stored, and before the master is told. So

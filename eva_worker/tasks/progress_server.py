@@ -57,7 +57,7 @@ _OPTIONS = (("grpc.max_receive_message_length", 1 << 20),)
 _log = structlog.get_logger()
 
 
-class Counters:
+class StepCounters:
     """The progress that the processes of one attempt have reported.
 
     Counts are cumulative per source, so a lost or repeated report does no harm. They are saved at
@@ -256,7 +256,7 @@ class IteratorServer:
     def __init__(
         self,
         socket: Path,
-        counters: Counters,
+        counters: StepCounters,
         refuse: Callable[[str], None] = lambda _: None,
         merges: ForkMerges | None = None,
         *,

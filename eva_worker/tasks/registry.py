@@ -8,11 +8,14 @@ from pathlib import Path
 
 import structlog
 
+from eva_worker.attach.attachments import Dial
 from eva_worker.errors import WorkerError
 from eva_worker.files.download import together
 from eva_worker.files.objects import persistently
 from eva_worker.orders import MergeRound, Order, Phase, Progress, Report, TaskKey
 from eva_worker.runtime import Image
+from eva_worker.runtime.attaching import Wanted
+from eva_worker.secret_values import NO_SECRETS, SecretValues
 from eva_worker.tasks.attempt import Attempt, Services
 from eva_worker.tasks.records import Record, Stage
 from eva_worker.tasks.socket_places import remove_abandoned
@@ -59,9 +62,17 @@ class Tasks:
             await self._services.runtime.wait(key)
             await self._services.runtime.cleanup(key)
 
-    async def start(self, order: Order) -> None:
-        """Start an attempt unless it, or a later one of its task run, was seen before."""
+    async def start(self, order: Order, secrets: SecretValues = NO_SECRETS) -> None:
+        """Start an attempt unless it, or a later one of its task run, was seen before.
+
+        Args:
+            order: The order.
+            secrets: Values of the secrets that it names. One that waits for them, since an agent
+                before this one had them, takes these.
+        """
         if order.attempt <= self._services.records.highest(order.run):
+            if attempt := self._attempts.get(order.key):
+                attempt.take_secrets(secrets)
             self._repeat(order.key)
         elif self._draining:
             # Stopped as it leaves, like those that run: nobody's failure.
@@ -76,7 +87,7 @@ class Tasks:
                 )
             )
         else:
-            await self._add(Record(order.key, Stage.PREPARING, order))
+            await self._add(Record(order.key, Stage.PREPARING, order), secrets)
 
     async def stop(self, key: TaskKey, grace_ms: int) -> None:
         """Stop an attempt. One that is unknown here is refused from now on."""
@@ -96,6 +107,21 @@ class Tasks:
         """Tell a fork what it is to do now, if it runs here."""
         if attempt := self._attempts.get(key):
             attempt.merge(order)
+
+    def attach(self, key: TaskKey, wanted: Wanted, dial: Dial) -> None:
+        """Answer the master's wish for a command or a connection into an attempt."""
+        if attempt := self._attempts.get(key):
+            attempt.attach(wanted, dial)
+        else:
+            self._services.attachments.begin(key, wanted, dial, "the task does not run here")
+
+    def detach(self, name: str) -> None:
+        """End a command or a connection whose user has gone; does nothing if it is over."""
+        self._services.attachments.leave(name)
+
+    def disturbed(self) -> bool:
+        """Whether a user was in a task since the last call."""
+        return self._services.attachments.disturbed()
 
     async def forget(self, key: TaskKey) -> None:
         """Drop an exited attempt; its number stays seen."""
@@ -178,8 +204,9 @@ class Tasks:
         attempt = self._attempts[max(keys)]
         return attempt.log_file, lambda: attempt.over
 
-    def _begin(self, record: Record, *, adopted: bool) -> None:
+    def _begin(self, record: Record, secrets: SecretValues = NO_SECRETS, *, adopted: bool) -> None:
         attempt = Attempt(record, self._services, self._changed)
+        attempt.take_secrets(secrets)
         self._attempts[record.key] = attempt
         self._changed(attempt.report())
         life = asyncio.create_task(attempt.live(adopted=adopted), name=f"life of {record.key}")
@@ -194,7 +221,7 @@ class Tasks:
         """Record an attempt that will never be started."""
         await self._add(record)
 
-    async def _add(self, record: Record) -> None:
+    async def _add(self, record: Record, secrets: SecretValues = NO_SECRETS) -> None:
         """Add an attempt. If the disk has no room for its record, it is refused."""
         try:
             await asyncio.to_thread(self._services.records.add, record)
@@ -213,7 +240,7 @@ class Tasks:
                 )
             )
         else:
-            self._begin(record, adopted=False)
+            self._begin(record, secrets, adopted=False)
 
     def _repeat(self, key: TaskKey) -> None:
         """Report the state of a seen attempt again. One that is no longer listed does not run."""

@@ -103,7 +103,8 @@ def publish(save: Callable[[Path], object]) -> int:
         save: Writes the checkpoint into the empty directory that it is given.
 
     Returns:
-        The number of the generation; 0, without calling `save`, if EVA_CHECKPOINT_DIR is not set.
+        The number of the generation; 0, without calling `save`, if EVA_CHECKPOINT_DIR is not set,
+        and in a command beside a task (`eva exec`).
 
     Raises:
         OSError: The checkpoint cannot be written. Nothing is published then, as when `save` raises.

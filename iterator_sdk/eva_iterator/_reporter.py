@@ -116,7 +116,7 @@ class Reporter:
         fork handlers (it does with GRPC_ENABLE_FORK_SUPPORT=1), or wait for them itself.
 
         Returns:
-            Whether the calls are paused; they are, unless a call outlives its deadline.
+            Whether the calls are paused; they are, unless a call outlives its time.
         """
         return self._calling.acquire(timeout=FLUSH_TIMEOUT_S + RPC_TIMEOUT_S)
 

@@ -22,9 +22,19 @@ if TYPE_CHECKING:
 
 SOCKET_VARIABLE = "EVA_SOCKET"
 MERGE_VARIABLE = "EVA_MERGE_DIR"
+BESIDE_VARIABLE = "EVA_EXEC"
+"""Set in commands beside a task (`eva exec`), which share its files."""
 FORK_VARIABLE = "GRPC_ENABLE_FORK_SUPPORT"
 
 checkpoint_directory = _checkpoints.directory
+
+
+def publication_directory() -> Path | None:
+    """Where this process may publish, None outside Eva and beside a task.
+
+    A state that a command beside a task has made is no checkpoint of the task.
+    """
+    return None if os.environ.get(BESIDE_VARIABLE) else checkpoint_directory()
 
 
 class Session:
@@ -68,7 +78,7 @@ class Session:
         Raises:
             OSError: The checkpoint cannot be written.
         """
-        directory = checkpoint_directory()
+        directory = publication_directory()
         if directory is None:
             return 0
         generation = _checkpoints.publish(directory, save)

@@ -23,6 +23,10 @@ class Stopped(SystemExit):
     def __init__(self, code: int = STOPPED_CODE) -> None:
         super().__init__(code)
 
+    def __reduce__(self) -> tuple[type[Stopped], tuple[int]]:
+        """Keeps the code where a package pickles exceptions without their constructors."""
+        return type(self), (self.code,)
+
 
 class Stop:
     """Whether this process was asked to stop.

@@ -125,8 +125,10 @@ def _checkpoint(path: Path) -> int:
         else:
             shutil.copy2(path, target)
 
-    directory = _session.checkpoint_directory()
+    directory = _session.publication_directory()
     if directory is None:
+        if _session.checkpoint_directory() is not None:
+            _say("not published: a command beside a task makes no checkpoints of it")
         return 0
     try:
         _checkpoints.publish(directory, copy)

@@ -24,6 +24,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     group.add_argument("--words", nargs="+", metavar="FILE", help="show the bad words in files")
     group.add_argument("--figures", action="store_true", help="print the figures of the house")
     group.add_argument("--alike", action="store_true", help="list the places with equal lines")
+    group.add_argument(
+        "--mentions", choices=figures.FEATURES, help="list the files that mention a feature"
+    )
     chosen = parser.parse_args(arguments)
     if chosen.write:
         ceilings.lower(ROOT)
@@ -33,6 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if chosen.alike:
         print(figures.alike_table(ROOT))
+        return 0
+    if chosen.mentions:
+        print(figures.mentions_table(ROOT, chosen.mentions))
         return 0
     if chosen.words:
         for line in ceilings.places(ROOT, chosen.words):

@@ -20,7 +20,7 @@ ALIKE_LINES = 6
 """From so many lines on two places are alike."""
 MOST_ALIKE = 10
 """Pairs of places that are alike at most, and lines of the longest."""
-_FEATURES = {
+FEATURES = {
     "forks": r"fork",
     "lending": r"(?<![a-z])(?:lend|lent(?![a-z])|borrow)",
     "deadlines": r"deadline",
@@ -35,6 +35,17 @@ _ROOMS = {
 }
 """By feature: paths of its rooms, policies about it among them."""
 _MOST_OF = {"forks": 15, "lending": 12, "deadlines": 15, "tenants": 25}
+_KINDS = {
+    "agent and SDK": r"eva_worker|iterator_sdk",
+    "client": r"eva_client",
+    "lab": r"eva_lab",
+    "wire, settings and job file": r"eva_wire|eva_master/(app|adapters/resolving|control/settings)",
+    "what is shown": r"eva_master/(adapters|control/readside|ports/reading)",
+    "values": r"eva_master/(model|ports|testing)",
+    "policies and packing": r"eva_policies|eva_master/(packing|policies|learning)",
+    "control loop": r"eva_master",
+}
+"""Kinds of files by their paths; the first that matches counts."""
 _VALUES = "eva_master/model/planning"
 
 
@@ -97,7 +108,7 @@ def figures(root: Path) -> Iterator[Figure]:
         files = list(python_files(root, (package,)))
         yield Figure(f"  of these, {package}", before, _lines(files), goal)
     yield from _classes(root)
-    for feature in _FEATURES:
+    for feature in FEATURES:
         count = sum(1 for _ in mentions(root, feature))
         name = f"files that mention {feature} outside its rooms"
         yield Figure(name, "", count, f"{_MOST_OF[feature]}")
@@ -145,11 +156,27 @@ def _classes(root: Path) -> Iterator[Figure]:
 
 def mentions(root: Path, feature: str) -> Iterator[str]:
     """Files of the product that mention a feature outside its rooms."""
-    said, rooms = re.compile(_FEATURES[feature], re.IGNORECASE), re.compile(_ROOMS[feature])
+    said, rooms = re.compile(FEATURES[feature], re.IGNORECASE), re.compile(_ROOMS[feature])
     for path in python_files(root, PRODUCT):
         shown = path.relative_to(root).as_posix()
         if not rooms.search(shown) and said.search(words.read(path)):
             yield shown
+
+
+def mentions_table(root: Path, feature: str) -> str:
+    """The files that mention a feature outside its rooms as text, by kinds, with lines of each."""
+    said = re.compile(FEATURES[feature], re.IGNORECASE)
+    by_kind: defaultdict[str, list[str]] = defaultdict(list)
+    for path in mentions(root, feature):
+        kind = next(name for name, rooms in _KINDS.items() if re.match(rooms, path))
+        lines = sum(bool(said.search(line)) for line in words.read(root / path).splitlines())
+        by_kind[kind].append(f"{lines:7} {path}")
+    return "\n".join(
+        line
+        for kind in _KINDS
+        if kind in by_kind
+        for line in (f"{len(by_kind[kind]):3} {kind}", *by_kind[kind])
+    )
 
 
 def code_lines(path: Path, root: Path) -> Iterator[Line]:

@@ -48,6 +48,16 @@ OWNED = (
         ("eva_master/packing/room.py",),
     ),
     Owned(
+        "since when a record is in its state",
+        re.compile(r"history\[-1\]\[1\]"),
+        ("eva_master/model/records.py",),
+    ),
+    Owned(
+        "time that a record has spent in a state, waiting or running",
+        re.compile(r"zip\(\w+(\.\w+)*\.history"),
+        ("eva_wire/values/states.py",),
+    ),
+    Owned(
         "delay of a start, a stop or a boot",
         re.compile(r"\b(lookup|slowest|look_up)\((Delay\.|kind, )|\.delays\.(lookup|slowest)\b"),
         ("eva_master/packing/valuation/delays.py", "eva_master/learning/delays.py"),

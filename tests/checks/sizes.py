@@ -10,8 +10,11 @@ from pathlib import Path
 from tests.checks.sources import python_files
 
 FOLDERS = (
+    "eva_client",
     "eva_lab",
     "eva_master",
+    "eva_policies",
+    "eva_wire",
     "eva_worker",
     "iterator_sdk",
     "benchmarks",

@@ -29,6 +29,7 @@ from eva_master.model.catalog import InstanceType, Offering, Purchase, spot_fami
 from eva_master.model.events import CloudListed, InstanceGone, InstanceUp
 from eva_master.model.resources import Resources
 from eva_wire.values.ids import Family, InstanceId, Millis, Price
+from tests.fakes.aws.launches import ShortMemory
 from tests.fakes.aws.service import IMAGE, REGION, shared
 from tests.fakes.hosts import image
 from tests.fakes.hosts.machine import machine_command
@@ -194,6 +195,7 @@ class Ec2Bench:
             clock,
             Ec2Settings(self._cluster, REGION, {"x86_64": IMAGE}, endpoint=aws.url, poll_s=0.05),
             user_data=lambda action: "#!/bin/true",
+            launch_records=ShortMemory(),
             client_factory=lambda settings, service: aws.client(service),
         )
         self.event = mailbox.next

@@ -13,8 +13,9 @@ from eva_lab.simulator.cluster.journal import MemoryJournal
 from eva_master.adapters.store import SqlJournal
 from eva_master.model.catalog import InstanceType, Offering, Purchase
 from eva_master.model.changes import Changes, InstanceAccount, JobAccount, Round
-from eva_master.model.job import JobSpec, Program, Stage, TaskSpec
-from eva_master.model.records import Instance, Job, Progress, StopReason, TaskRun
+from eva_master.model.job import JobSpec, JobStage, Program, TaskSpec
+from eva_master.model.progress import Progress
+from eva_master.model.records import Instance, Job, StopReason, TaskRun
 from eva_master.model.resources import Resources
 from eva_master.ports import Journal
 from eva_wire.values.bounds import JobKind
@@ -34,7 +35,7 @@ TASK = TaskSpec(
 JOB = Job(
     id="resnet-1",
     spec=JobSpec(
-        "resnet", "alice", (TASK, TASK), kind=JobKind.ARRAY, stage=Stage(depends_on=("prep-1",))
+        "resnet", "alice", (TASK, TASK), kind=JobKind.ARRAY, stage=JobStage(depends_on=("prep-1",))
     ),
     submitted_ms=1_700_000_000_000,
     history=((JobState.PENDING.value, 1_700_000_000_000),),

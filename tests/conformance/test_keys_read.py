@@ -23,7 +23,7 @@ from eva_master.model.job import (
     Training,
 )
 from eva_master.model.planning.estimate import Estimate
-from eva_master.model.planning.job_view import DagView, JobTenancy, JobView, Progress
+from eva_master.model.planning.job_view import DagView, JobProgress, JobTenancy, JobView
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.testing.job_views import changed
 from eva_master.testing.policy_suite import Variant, later, variants_of
@@ -69,7 +69,7 @@ class WatchedTraining(Watched, Training):
     __slots__ = ()
 
 
-class WatchedProgress(Watched, Progress):
+class WatchedProgress(Watched, JobProgress):
     __slots__ = ()
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.cluster.delays import EqualDelays
 from eva_lab.simulator.cluster.work import Work
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.policy_registry import policies
@@ -123,7 +123,7 @@ def test_a_lone_gang_begins_if_it_fits_and_is_refused_if_not(name: str, world: W
             nodes={node.name: node for node in _nodes(world)},
             partitions=Partitions(packs=not apart),
         ),
-        delays=Delays(report_ms=5_000),
+        delays=EqualDelays(report_ms=5_000),
         work_of=lambda _run: Work(30 * HOUR_MS),
     )
     cluster.timeline.after(5_000, lambda: None)

@@ -18,7 +18,7 @@ from obstore.store import MemoryStore
 from eva_master.adapters.objects import Objects, open_store
 from eva_master.adapters.objects.blobs import blob_key, missing, put_blob, read_logs
 from eva_master.ports import ObjectStore
-from eva_wire.values.errors import DigestMismatch, InvalidKey, NotFound, StorageError
+from eva_wire.values.errors import DigestMismatch, InvalidKey, NotFound, ObjectChanged, StorageError
 from tests.fakes.aws.service import bucket_url, shared
 
 MIB = 1024 * 1024
@@ -155,6 +155,61 @@ async def test_a_part_is_read_as_of_a_file(
 ) -> None:
     await store.put("a", b"0123456789")
     assert await store.get("a", offset=offset, length=length) == part
+
+
+async def version_of(store: ObjectStore, key: str) -> str:
+    stored = await store.find(key)
+    assert stored is not None
+    return stored.version
+
+
+@pytest.mark.parametrize(("offset", "length"), [(0, 10), (0, 1), (3, 4), (9, 1)])
+async def test_a_piece_of_a_version_is_read(store: ObjectStore, offset: int, length: int) -> None:
+    await store.put("a b%", b"0123456789")
+    part = b"0123456789"[offset : offset + length]
+    version = await version_of(store, "a b%")
+    assert version
+    assert await store.piece("a b%", offset, length, version) == part
+    assert await store.piece("a b%", offset, length) == part
+
+
+@pytest.mark.parametrize(("offset", "length"), [(8, 4), (10, 1), (99, 4)])
+async def test_a_piece_beyond_the_end_is_of_another_version(
+    store: ObjectStore, offset: int, length: int
+) -> None:
+    await store.put("a", b"0123456789")
+    for version in (await version_of(store, "a"), ""):
+        with pytest.raises(ObjectChanged, match="object a"):
+            await store.piece("a", offset, length, version)
+
+
+async def test_a_piece_of_a_version_that_is_gone(store: ObjectStore) -> None:
+    await store.put("a", b"0123456789")
+    version = await version_of(store, "a")
+    await store.put("a", b"9876543210")
+    with pytest.raises(ObjectChanged):
+        await store.piece("a", 0, 4, version)
+    assert await store.piece("a", 0, 4, await version_of(store, "a")) == b"9876"
+    await store.delete("a")
+    for asked in (version, ""):
+        with pytest.raises(ObjectChanged):
+            await store.piece("a", 0, 4, asked)
+    assert await store.find("a") is None
+
+
+async def test_what_is_below_comes_with_its_size_and_version(store: ObjectStore) -> None:
+    sizes = {f"a/b/{number}": number for number in range(1_100)} | {"a/bc": 1, "a/b#1/c": 2}
+    for key, size in sizes.items():
+        await store.put(key, b"x" * size)
+    listed = [stored async for part in store.below("a/b") for stored in part]
+    assert {stored.key: stored.size for stored in listed} == {
+        key: size for key, size in sizes.items() if key.startswith("a/b/")
+    }
+    some = next(stored for stored in listed if stored.key == "a/b/7")
+    assert await store.find("a/b/7") == some
+    assert await store.piece(some.key, 0, 7, some.version) == b"x" * 7
+    assert some.modified_ms == (await store.modified("a/b"))["a/b/7"]
+    assert [part async for part in store.below("z")] in ([], [[]])
 
 
 async def test_what_is_not_there(store: ObjectStore) -> None:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
+import json
 import os
+import secrets
 import signal
+import string
 import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field, replace
@@ -22,8 +27,10 @@ from eva_worker.runtime import Exit, Image, Runtime, TaskSpec
 from eva_worker.runtime.docker.runtime import DockerRuntime, connect
 from eva_worker.runtime.process.measures import measures
 from eva_worker.runtime.process.runtime import ProcessRuntime
+from eva_worker.secret_values import SecretValues
 from tests.fakes.docker import dockerd
 from tests.fakes.patience import DEADLINE_S
+from tests.fakes.secrets.traces import traces
 
 KEY = TaskKey("job-1/0", 1)
 
@@ -45,11 +52,13 @@ class Bench:
 
     Attributes:
         engine: URL of the Docker engine; empty for plain processes.
+        memory: A directory in memory of its own, at which secrets wait for their containers.
         confined: Whether processes are confined as far as this machine allows.
     """
 
     home: Path
     engine: str = ""
+    memory: Path = Path()
     confined: bool = False
     runtime: ProcessRuntime | DockerRuntime = field(init=False)
 
@@ -139,10 +148,21 @@ def running(bench: Bench) -> bool:
 @pytest.fixture(
     params=["process", "confined process", pytest.param("docker", marks=pytest.mark.docker)]
 )
-async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Bench]:
+async def bench(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Bench]:
     engine = request.getfixturevalue("docker_engine") if request.param == "docker" else ""
-    bench = Bench(tmp_path, engine, confined=request.param == "confined process")
-    yield bench
+    with tempfile.TemporaryDirectory(prefix="eva-test-", dir="/dev/shm") as memory:
+        if engine:
+            monkeypatch.setenv("XDG_RUNTIME_DIR", memory)
+        confined = request.param == "confined process"
+        bench = Bench(tmp_path, engine, Path(memory), confined)
+        yield bench
+        await _end(bench)
+        assert list(bench.memory.iterdir()) == []
+
+
+async def _end(bench: Bench) -> None:
     runtime = bench.renew()  # A test that fails may have closed the one that there was.
     for key in await runtime.adopt():
         await runtime.kill(key)
@@ -188,6 +208,54 @@ async def test_environment_is_the_one_given(bench: Bench) -> None:
     names = {line.partition("=")[0] for line in bench.file("env").read_text().splitlines()}
     own = {"PWD", "OLDPWD", "SHLVL", "_"}
     assert names - own == set(bench.spec("").env) | bench.added
+
+
+LETTERS = string.printable.replace("\r", "") + "é€𝄞"
+
+
+async def test_secrets_come_before_all_variables_and_are_in_no_file(bench: Bench) -> None:
+    value = f"{LETTERS}{'0123456789abcdef' * 4_080}{secrets.token_hex(16)}"
+    digest = hashlib.sha256(value.encode()).hexdigest()
+    command = f"""
+[ "$(printf %s "$TOKEN" | sha256sum | cut -c1-64)" = {digest} ] || exit 1
+[ $OTHER = second ] || exit 2
+ls -l /proc/$$/fd | grep -q memfd && exit 3
+touch used; until [ -e go ]; do sleep 0.05; done; exit 7"""
+    spec = bench.spec(command)
+    hidden = SecretValues({"TOKEN": value, "OTHER": "second"})
+    await bench.runtime.start(
+        replace(spec, env={**spec.env, "OTHER": "first", "TOKEN": ""}, secrets=hidden)
+    )
+    await until(bench.file("used").exists)
+    assert traces(value[-40:], bench.home) == []
+    if bench.engine:
+        with contextlib.closing(connect(bench.engine)) as client:
+            (container,) = client.containers.list()
+            assert value[-40:] not in json.dumps(container.attrs)
+            assert "second" not in json.dumps(container.attrs)
+    assert [list(place.iterdir()) for place in bench.memory.iterdir()] == (
+        [[]] if bench.engine else []
+    )
+    bench.file("go").touch()
+    assert (await soon(bench.runtime.wait(KEY))).code == 7
+    assert list(bench.memory.iterdir()) == []
+    assert traces(value[-40:], bench.home) == []
+
+
+async def test_a_start_that_fails_leaves_no_secret(bench: Bench) -> None:
+    spec = replace(bench.spec("true"), secrets=SecretValues({"TOKEN": "s3cret"}))
+    spec = replace(spec, workdir=bench.home / "nowhere", image=f"nowhere:{KEY.attempt}")
+    with contextlib.suppress(StartFailed):  # plain processes say so in their logs
+        await bench.runtime.start(spec)
+    await soon(bench.runtime.wait(KEY)) if not bench.engine else None
+    assert list(bench.memory.iterdir()) == []
+
+
+async def test_variables_may_have_the_names_of_the_parents_own(bench: Bench) -> None:
+    spec = bench.spec('echo "$stopped $code" >told')
+    await bench.runtime.start(replace(spec, env={**spec.env, "stopped": "a", "code": "b"}))
+    assert (await soon(bench.runtime.wait(KEY))).code == 0
+    assert bench.file("told").read_text() == "a b\n"
 
 
 async def test_exit_by_signal_is_negative(bench: Bench) -> None:

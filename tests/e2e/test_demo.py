@@ -22,16 +22,16 @@ import yaml
 from rich.console import Console, Group
 from rich.text import Text
 
+from eva_master.app.demo.jobs import FIRST_WAVE, READERS, SECOND_WAVE
+from eva_master.app.demo.report import Report
+from eva_master.app.demo.run import next_steps
+from eva_master.app.demo.screen import Screen
+from eva_master.app.demo.story import Picture, Point, Story, resumptions
 from eva_wire.rpc.messages import Bill, ClusterState, Instance, Job, Task
-from examples.demo.__main__ import next_steps
-from examples.demo.jobs import FIRST_WAVE, READERS, SECOND_WAVE
-from examples.demo.report import Report
-from examples.demo.screen import Screen
-from examples.demo.story import Picture, Point, Story, resumptions
 from tests.fakes.paths import short_tempdir
 
 ROOT = Path(__file__).parents[2]
-DEMO = (sys.executable, "-m", "examples.demo")
+DEMO = (sys.executable, "-m", "eva_client.cli", "demo")
 NO_ENGINE = "unix:///nowhere/docker.sock"
 
 
@@ -156,11 +156,13 @@ def test_a_job_that_fails_is_named_with_its_log(temporary: Path) -> None:
         "resources: {cpus: 1, memory: 1GiB}\n"
     )
     program = f"""
-import examples.demo.__main__ as demo
-from examples.demo import jobs
+import sys
+
+from eva_master.app.demo import jobs
+from eva_master.app.demo import run as demo
 broken = jobs.DemoJob("broken", {str(folder)!r}, {{"STEPS": "1"}})
 jobs.FIRST_WAVE = demo.FIRST_WAVE = (broken, *jobs.FIRST_WAVE)
-demo.main()
+sys.exit(demo.run(as_json=False, keep=False))
 """
     demo = start(temporary, sys.executable, "-c", program)
     told, heard = demo.communicate()

@@ -6,10 +6,16 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from eva_master.model.changes import Changes, JobAccount
+from eva_master.model.feed import FeedEvent
 from eva_master.model.records import Ended, TaskRun, untouched
-from eva_master.ports.reading import SHOWN, InstanceRecord, JobRecord, TaskPage
-from eva_wire.values.ids import InstanceId, JobId, instance_order, job_order, run_order
+from eva_master.ports.reading import SHOWN, FeedPage, InstanceRecord, JobRecord, TaskPage
+from eva_wire.values.ids import InstanceId, JobId, Millis, instance_order, job_order, run_order
 from eva_wire.values.states import TERMINAL_JOB, RunState
+
+
+def none_ended(after: Millis, until: Millis, most: int) -> tuple[Sequence[JobId], Millis]:
+    """Find no job by the time of its end."""
+    return [], until
 
 
 class LoadedArchive:
@@ -17,10 +23,22 @@ class LoadedArchive:
 
     Args:
         load: Everything that was ever committed.
+        feed: Every event that was.
     """
 
-    def __init__(self, load: Callable[[], Changes]) -> None:
-        self._load = load
+    def __init__(self, load: Callable[[], Changes], feed: Sequence[FeedEvent] = ()) -> None:
+        self._load, self._feed = load, feed
+
+    def events(self, chosen: FeedPage) -> Sequence[FeedEvent]:
+        events = [
+            event
+            for event in self._feed
+            if event.number > chosen.after
+            and (not chosen.before or event.number < chosen.before)
+            and chosen.job in ("", event.job)
+            and chosen.instance in ("", event.instance)
+        ]
+        return events[-chosen.most :] if chosen.newest else events[: chosen.most]
 
     def job(self, job: JobId, page: TaskPage = SHOWN) -> JobRecord | None:
         return self._records([job], page).get(job)
@@ -48,6 +66,15 @@ class LoadedArchive:
         return next(
             (job.id for job in jobs if (job.spec.owner, job.command) == (owner, command)), None
         )
+
+    def ended(self, after: Millis, until: Millis, most: int) -> tuple[Sequence[JobId], Millis]:
+        ended = sorted(
+            (job.finished_ms, job_order(job.id), job.id)
+            for job in self._load().jobs
+            if job.finished_ms is not None and after < job.finished_ms <= until
+        )
+        last = ended[most - 1][0] if len(ended) >= most else until
+        return [name for ms, _, name in ended if ms <= last], last
 
     def page_of_jobs(self, before: JobId | None, limit: int) -> Sequence[JobId]:
         found = [

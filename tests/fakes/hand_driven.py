@@ -24,7 +24,7 @@ from eva_master.model.events import (
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, NewInstance, Plan
 from eva_master.model.planning.snapshot import RemainingWork
-from eva_master.model.records import Progress
+from eva_master.model.progress import Progress
 from eva_master.model.resources import Resources
 from eva_master.ports.reading import Outlook
 from eva_wire.values.ids import Family, InstanceId, Millis, Price, RunId

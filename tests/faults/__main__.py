@@ -1,12 +1,12 @@
 """Kills and pauses over all that a cluster consists of, under jobs of every kind.
 
 ``python -m tests.faults --count 200 --seed 7`` runs episodes of 20 faults, each on a cluster of its
-own: arrays, gangs, chains, forks on owned nodes, deadlines on spot instances and suspended jobs, as
-plain processes. With ``--containers`` tasks are in containers of test hosts, whose engines are hit
-too; that needs root and dockerd. The result of an episode is one line of a file, so a run that was
-interrupted goes on where it was. The exit code is 1 if a job did not succeed, a finished task ran
-again, a task ran twice at a time or did again what it had stored, or the books differ from the
-cloud's.
+own: arrays, gangs, chains, forks on owned nodes, deadlines on spot instances, caps and suspended
+jobs, as plain processes. With ``--containers`` tasks are in containers of test hosts, whose engines
+are hit too; that needs root and dockerd. The result of an episode is one line of a file, so a run
+that was interrupted goes on where it was. The exit code is 1 if a job did not succeed, a finished
+task ran again, a task ran twice at a time or did again what it had stored, a cap was overspent, or
+the books differ from the cloud's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """An episode of kills and pauses over jobs of every kind, with plain processes.
 
-Arrays, gangs, chains, forks on owned nodes, jobs with deadlines on spot instances, and jobs that
-are suspended: all of them at once, on one cluster of this machine.
+Arrays, gangs, chains, forks on owned nodes, jobs with deadlines on spot instances, jobs with caps
+and jobs that are suspended: all of them at once, on one cluster of this machine.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "chain": {},
     "deadline": {"spot": "allowed", "duration": "5m", "deadline": {"within": "2h"}},
     "suspended": {},
+    "capped": {"max_cost": "$0.003", "grace_period": "5s"},
     "forked": {
         "run": f"{PYTHON} {shlex.quote(str(PROGRAMS / 'forked.py'))}",
         "resources": {"cpus": 1, "memory": "256MiB"},
@@ -59,6 +60,10 @@ KINDS: dict[str, dict[str, Any]] = {
         "merge": {"every": "4s"},
     },
 }
+_CAP_MICRO_USD = 3_000
+_OVERSPENT_MICRO_USD = 200_000 * (5 + 60) // 3600
+"""An hour of the dearest instance for the grace period and a minute."""
+_NO_CAP_MICRO_USD = 100_000_000
 _AT_ONCE = 5
 _LONGEST_PAUSE_S = 8.0
 VICTIMS = ("master", "agent", "supervisor", "task", "node", "spot", "suspend")
@@ -142,9 +147,18 @@ class Episode:
         self._cluster.finish(job)
         if job in self._follows.values():
             return  # what comes after it is finished by itself
+        if self._kinds[job] == "capped":
+            self._lift_cap(job)
         if job in self._suspended:
             self._suspended.discard(job)
             ask(lambda: self._cluster.client.resume(job))
+
+    def _lift_cap(self, job: str) -> None:
+        """See that a job has not cost more than its cap and a stop, and have it go on."""
+        cost = ask(lambda: self._cluster.job(job).cost_micro_usd)
+        if cost > _CAP_MICRO_USD + _OVERSPENT_MICRO_USD:
+            self._note(job, iter([f"it has cost {cost} micro-dollars beside its cap"]))
+        ask(lambda: self._cluster.client.resume(job, max_cost=_NO_CAP_MICRO_USD))
 
     # -- faults ----------------------------------------------------------------------------------
 
@@ -238,6 +252,9 @@ class Episode:
         cluster = self._cluster
         for job in sorted(self._suspended):
             ask(lambda job=job: cluster.client.resume(job))
+        for job in self._open:
+            if self._kinds[job] == "capped":
+                self._lift_cap(job)
         cluster.finish(*self._open)
         for job in self._kinds:
             ended = lambda job=job: ask(lambda: cluster.job(job).finished_ms)  # noqa: E731

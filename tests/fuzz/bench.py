@@ -16,6 +16,7 @@ import grpc
 
 from eva_master.adapters.rpc.workers import messages
 from eva_wire._proto import worker_pb2 as master_pb
+from eva_worker.attach.attachments import Attachments
 from eva_worker.errors import Corrupt
 from eva_worker.files.objects import Objects
 from eva_worker.files.storage import Storage
@@ -162,6 +163,7 @@ class Bench:
     def _services(self, home: Path, runtime: _Runtime, storage: Storage) -> Services:
         return Services(
             runtime=runtime,
+            attachments=Attachments(runtime),
             records=AttemptRecords(home / "tasks", self._trash),
             devices=Devices((), 1_000),
             cpus=CpuMap("i-1", 1, emulated=True),

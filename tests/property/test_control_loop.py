@@ -26,8 +26,8 @@ from eva_master.model.job import (
     ElasticGang,
     FailureRules,
     JobSpec,
+    JobStage,
     Program,
-    Stage,
     Stragglers,
     TaskSpec,
 )
@@ -84,6 +84,8 @@ class Arrival:
     more: int = 0
     stragglers: Stragglers = Stragglers.KEEP
     slow: int = 1
+    max_cost: int | None = None
+    owner: str = "me"
 
 
 @dataclass(frozen=True)
@@ -149,11 +151,12 @@ def _spec(number: int, arrival: Arrival) -> JobSpec:
     more = arrival.more if arrival.kind is JobKind.GANG else 0
     return JobSpec(
         f"job{number}",
-        "me",
+        arrival.owner,
         (task,) * (arrival.tasks + more),
         elastic=ElasticGang(least=arrival.tasks if more else None),
         kind=arrival.kind,
         duration_ms=arrival.duration_s * 1000,
+        max_cost=arrival.max_cost,
         failing=FailureRules(retries=2),
         tenant=("default", "vision", "speech")[number % 3],
         priority=arrival.priority,
@@ -216,7 +219,7 @@ def _schedule(world: ChaoticWorld, number: int, arrival: Arrival) -> None:
         # A user whose master died submits again, with the same command id.
         nonlocal spec
         if command not in world.answers.replies:
-            spec = spec or replace(_spec(number, arrival), stage=Stage(depends_on=others()))
+            spec = spec or replace(_spec(number, arrival), stage=JobStage(depends_on=others()))
             known = (
                 LoadedArchive(world.journal.load).owned(spec.owner, spec.stage.depends_on).values()
             )

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.cluster.delays import EqualDelays
 from eva_lab.simulator.cluster.work import Work
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.measure import ledger
@@ -67,7 +67,7 @@ def lived(catalog: tuple[Offering, ...], specs: list[JobSpec]) -> SimulatedClust
     cluster = SimulatedCluster(
         catalog,
         NO_PACKING.build(NO_PACKING.config()),
-        delays=Delays(fetch_ms=0, start_ms=0, stop_ms=0),
+        delays=EqualDelays(fetch_ms=0, start_ms=0, stop_ms=0),
         work_of=lambda _run: Work(total_ms=2_400_000.0, steps_per_s=0.0),
     )
     for number, spec in enumerate(specs):

@@ -30,11 +30,15 @@ from tests.fakes.snapshots import Cluster, offer, table, task
 
 ANY = Family("any")
 WORKLOADS = ("u", "v", "w")
-sizes = st.tuples(st.integers(0, 2), st.integers(0, 4), st.integers(0, 4))
+sizes = st.tuples(
+    st.integers(0, 2), st.integers(0, 4), st.integers(0, 4), st.sampled_from((0, 0, 1, 3))
+)
 catalogs = st.lists(
     st.tuples(
         st.sampled_from(["p", "c"]),
-        st.tuples(st.integers(0, 4), st.integers(1, 9), st.integers(0, 9)),
+        st.tuples(
+            st.integers(0, 4), st.integers(1, 9), st.integers(0, 9), st.sampled_from((0, 4, 9))
+        ),
         st.integers(1, 12),
         st.one_of(st.none(), st.none(), st.integers(0, 2)),
     ),
@@ -147,6 +151,24 @@ def test_bound_is_never_above_the_optimum_and_packings_are_never_below_it(proble
 
 
 @drawn(80)
+@given(problems(), st.integers(1, 3), st.integers(0, 3), st.lists(st.floats(0, 40), min_size=4))
+def test_a_bound_without_effort_is_never_above_the_optimum(problem, nodes, rounds, guesses):
+    counts = problem.counts(problem.class_of)
+    supply = supply_of(problem)
+    _, left = pack(problem, counts, supply)
+    placed = counts - left
+    effort = EffortLimits(iterations=rounds, nodes=nodes, multisets=8 * nodes)
+    optimizer = Optimizer(problem, Tier.LP, (), effort)
+    duals = enumerate(guesses[: len(counts)])
+    optimizer.recall((), {number: round(usd * MILLION) for number, usd in duals})
+    bound = optimizer.bound(placed, supply)
+    best = cheapest(problem, tuple(placed.tolist()))
+    assert bound is not None
+    assert best is not None
+    assert bound <= best, "each class is scaled by the worst machine that holds it"
+
+
+@drawn(80)
 @given(problems())
 def test_optimal_sets_fit_and_place_what_algorithm_1_places(problem):
     counts, supply = problem.counts(problem.class_of), supply_of(problem)
@@ -183,7 +205,7 @@ def test_greedy_and_optimal_are_the_same_again_and_again(problem):
 
 
 questions = st.tuples(
-    st.tuples(st.integers(0, 3), st.integers(1, 9), st.integers(0, 9)),
+    st.tuples(st.integers(0, 3), st.integers(1, 9), st.integers(0, 9), st.sampled_from((0, 3, 7))),
     st.lists(st.tuples(sizes, st.integers(0, 8), st.integers(0, 3)), min_size=1, max_size=5),
     st.integers(0, 20),
     st.sampled_from([1, 3, 100_000]),
@@ -191,7 +213,7 @@ questions = st.tuples(
 
 
 def asked(
-    capacity: tuple[int, int, int], rows: list[tuple[tuple[int, int, int], int, int]], worth: int
+    capacity: tuple[int, ...], rows: list[tuple[tuple[int, ...], int, int]], worth: int
 ) -> tuple[Ints, Ints, np.ndarray, Ints, list[tuple[int, ...]]]:
     need = np.array([row[0] for row in rows], dtype=np.int64)
     counts = np.array([row[2] for row in rows], dtype=np.int64)

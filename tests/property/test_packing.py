@@ -15,7 +15,7 @@ from eva_master.model.catalog import Offering
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.greedy.algorithm1 import pack
 from eva_master.packing.problem import Problem, Valuation
-from eva_master.packing.valuation.vectors import IMPOSSIBLE, vector
+from eva_master.packing.valuation.vectors import IMPOSSIBLE, WIDTH, vector
 from eva_master.testing.job_views import changed
 from eva_wire.values.ids import MILLION, Family, OfferingId, Workload
 from tests.drawing import drawn
@@ -25,11 +25,15 @@ from tests.fakes.snapshots import Cluster, offer, table, task
 WORKLOADS = ("u", "v", "w")
 Sets = Counter[tuple[OfferingId, tuple[tuple[int, int], ...]]]
 
-sizes = st.tuples(st.integers(0, 2), st.integers(0, 4), st.integers(0, 4))
+sizes = st.tuples(
+    st.integers(0, 2), st.integers(0, 4), st.integers(0, 4), st.sampled_from((0, 0, 1, 3))
+)
 offerings = st.lists(
     st.tuples(
         st.sampled_from(["p", "c"]),
-        st.tuples(st.integers(0, 4), st.integers(1, 10), st.integers(0, 10)),
+        st.tuples(
+            st.integers(0, 4), st.integers(1, 10), st.integers(0, 10), st.sampled_from((0, 4, 9))
+        ),
         st.integers(1, 20),
         st.one_of(st.none(), st.none(), st.integers(0, 3)),
     ),
@@ -152,7 +156,7 @@ class OneByOne:
 
     def needs(self, members: list[int], offering: Offering) -> list[int]:
         rows = [self.problem.need[offering.type.family][number] for number in members]
-        return [sum(int(row[column]) for row in rows) for column in range(3)]
+        return [sum(int(row[column]) for row in rows) for column in range(WIDTH)]
 
     def fits(self, members: list[int], offering: Offering) -> bool:
         capacity = vector(offering.type.capacity)
@@ -163,7 +167,7 @@ class OneByOne:
         used, need = self.needs(members, offering), self.needs([number], offering)
         return sum(
             need[c] * MILLION // capacity[c] * ((capacity[c] - used[c]) * MILLION // capacity[c])
-            for c in range(3)
+            for c in range(WIDTH)
             if capacity[c]
         )
 
@@ -340,6 +344,6 @@ def test_the_reference_agrees_that_absent_families_are_impossible():
         Cluster(offer("p.1", (0, 1, 1), 1, family="p")).job("a", task("u", c=(0, 1, 1))).snapshot(),
         Valuation(),
     )
-    assert problem.need["p"].tolist() == [[IMPOSSIBLE] * 3]
+    assert problem.need["p"].tolist() == [[IMPOSSIBLE] * WIDTH]
     assert problem.throughput.index == {Workload(""): 0}
     assert OneByOne(problem).run([1]) == (Sets(), [1])

@@ -1,8 +1,6 @@
-"""With numba and without it every packing is the same."""
+"""Compiled or not, every packing is the same."""
 
 from __future__ import annotations
-
-import sys
 
 import pytest
 from hypothesis import given
@@ -23,7 +21,7 @@ def packed(snapshot: Snapshot, valuation: Valuation, *, compiled: bool) -> list[
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(instance_fill, "_COMPILED_FROM_CANDIDATES", 0)
         if not compiled:
-            patch.setattr(instance_fill, "compiled_best", lambda: None)
+            patch.setattr(instance_fill, "library", lambda: None)
         problem = Problem(snapshot, valuation)
         counts = problem.counts(problem.class_of)
         supply = {offering.id: offering.limit for offering in problem.offerings}
@@ -50,15 +48,3 @@ def test_many_tasks_that_all_differ_are_packed_alike():
         assert packed(snapshot, valuation, compiled=True) == packed(
             snapshot, valuation, compiled=False
         )
-
-
-def test_without_numba_numpy_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert instance_fill.compiled_best() is not None, "the tests have numba"
-    instance_fill.compiled_best.cache_clear()
-    monkeypatch.setitem(sys.modules, "numba", None)
-    monkeypatch.delitem(sys.modules, "eva_master.packing.greedy.numba_kernel", raising=False)
-    monkeypatch.delattr("eva_master.packing.greedy.numba_kernel", raising=False)
-    try:
-        assert instance_fill.compiled_best() is None
-    finally:
-        instance_fill.compiled_best.cache_clear()

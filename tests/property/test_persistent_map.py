@@ -43,6 +43,7 @@ def test_a_map_is_what_a_dictionary_would_be(
     for then, expected in past:
         assert list(then) == sorted(expected)
         assert list(then.values()) == [expected[key] for key in sorted(expected)]
+        assert list(then.items()) == sorted(expected.items())
         assert len(then) == len(expected)
         assert list(then.descending()) == sorted(expected, reverse=True)
         older = [key for key in sorted(expected, reverse=True) if key < before]

@@ -17,6 +17,8 @@ from eva_master.control.planning.snapshot_builder import snapshot
 from eva_master.control.readside.model import ClusterModel
 from eva_master.control.readside.preview import copied
 from eva_master.control.state.store import State
+from eva_master.model.accounting.months import MonthCharge
+from eva_master.model.accounting.splits import CostSplit, SplitKind
 from eva_master.model.accounting.totals import CostTotals, PartitionTotals, TenantTotals, Totals
 from eva_master.model.changes import Changes, InstanceAccount, JobAccount
 from eva_master.model.planning.snapshot import Snapshot
@@ -60,7 +62,7 @@ def seen(model: ClusterModel, now: Millis) -> dict[str, Any]:
         "billed": {it: model.billed(it, now).account for it in model.instances},
         "members": {job: list(model.members(job)) for job in model.jobs},
         "occupants": {it: model.occupants(it) for it in model.live},
-        "used": {it: model.used(it) for it in model.live},
+        "used": {it: model.used(it, model.occupants(it)) for it in model.live},
         "normalised": {run.id: model.normalised(run) for run in model.runs.values()},
         "prices": {run.id: worth(model.reservation(run)) for run in model.runs.values()},
         "found": {
@@ -77,8 +79,8 @@ def seen(model: ClusterModel, now: Millis) -> dict[str, Any]:
             sum(sums.charged for sums in model.of_tenants(now).values()),
             sum(sums.alone for sums in model.of_tenants(now).values()),
         ),
-        "types": _sums(model.of_types(now).values()),
-        "owners": _sums(model.of_owners(now).values()),
+        "types": _sums(model.costs(CostSplit(SplitKind.TYPE), now).values()),
+        "owners": _sums(model.costs(CostSplit(SplitKind.OWNER), now).values()),
         "seen": without_times(snapshot(copied(model), now, model.settings)),
     }
 
@@ -160,7 +162,15 @@ def journalled(world: ChaoticWorld) -> Totals:
         tenants={tenant: _of_tenant(held, tenant) for tenant in {_tenant(it) for it in held.jobs}},
         partitions={"": _of_the_whole(held)} if held.jobs else {},
         types=_of_types(held),
-        owners=_of_owners(held),
+        owners=_of_jobs(held, lambda job: [job.spec.owner]),
+        workloads=_of_jobs(held, lambda job: [job.spec.tasks[0].workload]),
+        labels=_of_jobs(held, lambda job: [f"{key}={value}" for key, value in job.spec.labels]),
+        days=_of_days(held),
+        owner_months={
+            owner: MonthCharge(Millis(0), of.charged)  # no story outlasts its first month
+            for owner, of in _of_jobs(held, lambda job: [job.spec.owner]).items()
+            if of.charged
+        },
     )
 
 
@@ -180,12 +190,23 @@ def _of_types(held: Changes) -> dict[str, CostTotals]:
     }
 
 
-def _of_owners(held: Changes) -> dict[str, CostTotals]:
-    """The same of the jobs of each owner."""
-    owners = {it.id: it.spec.owner for it in held.jobs}
+def _of_days(held: Changes) -> dict[str, CostTotals]:
+    """The costs of everything: no story outlasts its first day."""
+    charged = sum(account.charged for account in held.instance_accounts)
+    idle = sum(account.idle for account in held.instance_accounts)
+    alone = sum(account.alone for account in held.job_accounts)
+    if not (charged or alone):
+        return {}
+    return {"1970-01-01": CostTotals(Exact(charged), Exact(idle), Exact(alone))}
+
+
+def _of_jobs(held: Changes, names: Callable[[Job], list[str]]) -> dict[str, CostTotals]:
+    """Sums over the jobs of each name."""
+    by_id = {it.id: names(it) for it in held.jobs}
     found: dict[str, list[JobAccount]] = {}
     for account in held.job_accounts:
-        found.setdefault(owners[account.job], []).append(account)
+        for name in by_id[account.job]:
+            found.setdefault(name, []).append(account)
     return {
         name: CostTotals(
             Exact(sum(it.charged for it in of)), alone=Exact(sum(it.alone for it in of))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from eva_lab.simulator.cluster.checkpoints import SimulatedCheckpoints
-from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.cluster.delays import EqualDelays
 from eva_lab.simulator.cluster.work import Checkpoint, Work
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.settings import Settings
@@ -17,7 +17,7 @@ from eva_master.model.records import Job, TaskRun
 from eva_wire.values.ids import JobId, RunId
 from tests.fakes.jobs import CATALOG, MEDIUM, Script, job
 
-DELAYS = Delays(fetch_ms=4_000, start_ms=5_000, stop_ms=3_000, report_ms=10_000)
+DELAYS = EqualDelays(fetch_ms=4_000, start_ms=5_000, stop_ms=3_000, report_ms=10_000)
 FIRST, SECOND = RunId("g-1/0"), RunId("g-1/1")
 HOUR_MS = 3_600_000
 HELD = Checkpoint(1_000.0, 1)

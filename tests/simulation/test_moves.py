@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.cluster.delays import EqualDelays
 from eva_lab.simulator.cluster.work import Work
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.measure import ledger
@@ -19,7 +19,7 @@ from eva_wire.values.ids import InstanceId, JobId, RunId
 from tests.fakes.jobs import CATALOG, LARGE, MEDIUM, SMALL, Script, job
 from tests.fakes.learned.lessons import lessons_of
 
-DELAYS = Delays(fetch_ms=4_000, start_ms=5_000, stop_ms=3_000, report_ms=10_000)
+DELAYS = EqualDelays(fetch_ms=4_000, start_ms=5_000, stop_ms=3_000, report_ms=10_000)
 
 
 def _world(script: Script, **more: object) -> SimulatedCluster:

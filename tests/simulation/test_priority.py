@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.cluster.delays import EqualDelays
 from eva_lab.simulator.cluster.work import Work
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.policy_registry import policies
@@ -28,7 +28,7 @@ BOOT_MS = 70_000
 NEVER_MS = 10**15
 SLACK_MS = BOOT_MS + 40_000
 """A boot, rounds, starts and stops."""
-DELAYS = Delays(fetch_ms=0, start_ms=1_000, stop_ms=1_000, report_ms=5_000)
+DELAYS = EqualDelays(fetch_ms=0, start_ms=1_000, stop_ms=1_000, report_ms=5_000)
 C, D = Family("c"), Family("d")
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.cluster.delays import EqualDelays
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.policy_registry import policies
 from eva_master.control.measure import ledger
@@ -28,7 +28,7 @@ from tests.fakes.policies.turns import Config, Turns
 from tests.fakes.policies.whole import FEW
 
 MINUTE_MS = 60_000
-DELAYS = Delays(fetch_ms=5_000, start_ms=1_000, stop_ms=10_000, report_ms=5_000)
+DELAYS = EqualDelays(fetch_ms=5_000, start_ms=1_000, stop_ms=10_000, report_ms=5_000)
 EVA = policies()["eva"]
 
 
@@ -40,7 +40,7 @@ class World(SimulatedCluster):
         *catalog: object,
         policy: Policy | None = None,
         settings: Settings | None = None,
-        delays: Delays = DELAYS,
+        delays: EqualDelays = DELAYS,
     ) -> None:
         super().__init__(
             catalog or (SMALL, MEDIUM, LARGE),  # type: ignore[arg-type]

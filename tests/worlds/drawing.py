@@ -55,8 +55,8 @@ def draw(seed: int, flavour: str = "mixed") -> World:
     """Draw a world; the same one for the same seed and flavour."""
     draft = Draft(Random(f"{flavour}/{seed}"))
     features = FLAVOURS[flavour]
-    if flavour == "mixed":
-        features = _mixture(draft.rng)
+    if "mixed" in flavour:
+        features = (*_mixture(draft.rng), *features)
     _draw_kinds(draft)
     _draw_jobs(draft)
     for feature in features:
@@ -156,6 +156,7 @@ def _usual(draft: Draft, job: Job, speeds: Mapping[str, float]) -> str:
     need = job.keys["resources"]["cpus"]
     gpus = job.keys["resources"].get("gpus", 0)
     fits = [it for it in draft.kinds if it.cpus >= need and it.gpus >= gpus]
+    fits = [it for it in fits if it.disk_gib >= job.disk_gib]
     fits = fits or list(draft.nodes.values())
     return min(fits, key=lambda kind: kind.price / speeds[kind.family]).family
 
@@ -407,6 +408,50 @@ def wrong(draft: Draft) -> None:
             draft.change(job, more={"duration": f"{stated}ms"})
 
 
+def disks(draft: Draft) -> None:
+    """Some tasks need disk: as much as instances get at launch, or of what these have."""
+    rng = draft.rng
+    sized = rng.random() < 0.6
+    each = rng.choice([10, 20, 40])
+
+    def with_disk(kind: Kind) -> Kind:
+        disk = rng.choice([400, 16_000]) if sized else each * kind.cpus
+        return replace(kind, disk_gib=disk, sized_disk=sized)
+
+    draft.kinds = [with_disk(kind) for kind in draft.kinds]
+    draft.nodes = {
+        name: replace(kind, disk_gib=each * kind.cpus) for name, kind in draft.nodes.items()
+    }
+    there = (*draft.kinds, *draft.nodes.values())
+    for job in list(draft.jobs):
+        needs = job.keys["resources"]
+        room = [
+            kind.disk_gib
+            for kind in there
+            if kind.cpus >= needs["cpus"] and kind.gpus >= needs.get("gpus", 0)
+        ]
+        if room and rng.random() < 0.5:
+            disk = min(rng.choice([5, 20, 50, 120, 200]), *room)
+            draft.change(job, more={"resources": {**needs, "disk": f"{disk}GiB"}})
+
+
+def secrets(draft: Draft) -> None:
+    """Jobs use a secret of their owner, which is not always set."""
+    rng = draft.rng
+    for job in list(draft.jobs):
+        if rng.random() < 0.5:
+            draft.change(job, more={"secrets": ["TOKEN"]})
+    users = {job.owner: job.name for job in draft.jobs if "secrets" in job.keys}
+    for _, name in sorted(users.items()):
+        at = 0.0 if rng.random() < 0.5 else rng.uniform(10, 300)
+        draft.orders.append(Order(round(at, 1), "set", name))
+        for _ in range(rng.randint(0, 2)):
+            at += rng.uniform(5, 400)
+            draft.orders.append(Order(round(at, 1), "unset", name))
+            at += rng.choice([1, 20, 90, 300])
+            draft.orders.append(Order(round(at, 1), "set", name))
+
+
 def _moment(draft: Draft) -> float:
     """Any time while jobs are likely to be there."""
     last = max(job.at_s for job in draft.jobs)
@@ -440,7 +485,14 @@ FLAVOURS: Mapping[str, Sequence[Feature]] = {
     "limit-rests": (limits, rests),
     "retries": (retries, chains),
     "wrong": (wrong,),
+    "disks": (disks,),
+    "disk-limits": (limits, arrays, gangs, disks),
+    "disk-nodes": (nodes, elastic, disks),
+    "disk-short": (shorts, disks),
+    "secrets": (secrets,),
+    "secret-rests": (arrays, gangs, rests, secrets),
     "mixed": (),
+    "mixed-needs": (disks, secrets),
 }
 """Features that are drawn into the worlds of each flavour, in this order."""
 _MIXED: Sequence[Feature] = (

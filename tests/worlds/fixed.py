@@ -54,14 +54,14 @@ ROUNDS = frozenset({"eva_published", "stratus"})
 EXPECTED: Mapping[Case, frozenset[str]] = {
     ("slearn/eva", "short-priorities", 3): frozenset({"idle"}),
 }
-"""Oracles that object to a fixed world: to be mended, or named in docs/design/policies.md."""
+"""Oracles that object to a fixed world: to be mended, or named in reference/random-worlds.md."""
 
 EXPECTED_PAIRS: Mapping[str, frozenset[str]] = {}
 """Oracles that object to a pair of features, by its letters: to be mended or named there too."""
 
 
 def excepted(policy: str) -> frozenset[str]:
-    """Oracles that do not hold of a policy, as docs/design/policies.md says."""
+    """Oracles that do not hold of a policy, as docs/reference/random-worlds.md says."""
     if policy in ROUNDS:
         return MADE_FOR_EVA | {"eta"}
     return frozenset() if policy == "eva" else frozenset({"cost"})

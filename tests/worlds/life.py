@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from eva_lab.simulator.cluster import work as simulated
-from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.cluster.delays import EqualDelays
 from eva_lab.simulator.cluster.work import Checkpoint, Work
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.adapters.resolving.parse import parse_job
@@ -29,12 +29,15 @@ from eva_master.model.events import (
     MoveRequested,
     NodeRequested,
     ResumeRequested,
+    SecretChanged,
+    SecretsListed,
     SuspendRequested,
     Tick,
 )
 from eva_master.model.fleet.nodes import NodeVerb
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.snapshot import Snapshot
+from eva_master.model.secrets import Holder, SecretName
 from eva_master.ports import Policy
 from eva_wire.values.bounds import ASKS_FOR_RETRY
 from eva_wire.values.errors import EvaError
@@ -71,6 +74,7 @@ class Life(SimulatedCluster):
         self._chosen = policy
         self._open: dict[tuple[str, int], Attempt] = {}
         self._restarts = 0
+        self._secrets: set[SecretName] = set()
         self._sold_out_until = 0
         self._seen: set[tuple[str, str]] = set()
         self._events = 0
@@ -82,7 +86,7 @@ class Life(SimulatedCluster):
             catalog,
             policy,
             settings=settings,
-            delays=Delays(FETCH_MS, START_MS, STOP_MS, _REPORT_MS),
+            delays=EqualDelays(FETCH_MS, START_MS, STOP_MS, _REPORT_MS),
             truth=lambda _workload, others: world.shared ** len(others),
             work_of=self._work,
             speed_of=self._speed,
@@ -102,7 +106,10 @@ class Life(SimulatedCluster):
                 asked_ms=0,
                 up_ms=0,
                 ready_ms=0,
+                disk_gib=kind.disk_gib,
             )
+        if any(order.verb in ("set", "unset") for order in world.orders):
+            self.inbox.post(SecretsListed(frozenset()))
         for job in world.jobs:
             self._at(job.at_s, lambda it=job: self._submit(it))
         for order in world.orders:
@@ -113,9 +120,14 @@ class Life(SimulatedCluster):
 
     # -- the run ---------------------------------------------------------------------------------
 
-    def lived(self) -> Story:
-        """Let it go on until everything has ended, or has had the time to."""
+    def lived(self, until_ms: int | None = None) -> Story:
+        """Let it go on until everything has ended, or has had the time to.
+
+        Args:
+            until_ms: The time at which it stops before that.
+        """
         story, limit = self._story, 2 * serial_ms(self._world, self._story.gap_ms) + 600_000
+        limit = limit if until_ms is None else min(limit, until_ms)
         turns = closed = 0
         while turns < _MOST_TURNS and self.timeline.now() < limit:
             turns += 1
@@ -131,6 +143,7 @@ class Life(SimulatedCluster):
             if self._restarts:
                 self._restarts = 0
                 self.restart()
+                self.inbox.post(SecretsListed(frozenset(self._secrets)))
         story.end_ms = self.timeline.now()
         self._settle()
         return story
@@ -403,6 +416,11 @@ class Life(SimulatedCluster):
             return NodeRequested(command, name, verb)
         if order.verb in ("restart", "sold-out", "interrupt"):
             return Tick()
+        if order.verb in ("set", "unset"):
+            (job,) = (job for job in self._world.jobs if job.name == order.subject)
+            secret, present = (Holder.user(job.owner), "TOKEN"), order.verb == "set"
+            (self._secrets.add if present else self._secrets.discard)(secret)
+            return SecretChanged(command, secret, present)
         fate = self._story.fates.get(order.subject)
         job = self.state.jobs.get(JobId(fate.id)) if fate is not None and fate.id else None
         if job is None or job.state in TERMINAL_JOB:
@@ -476,6 +494,7 @@ class Life(SimulatedCluster):
             asked_ms=now,
             pool=record.pool,
             failed=self.cloud.sold_out(offering.id),
+            disk_gib=offering.type.capacity.disk_mib >> 10,
         )
         self._story.launches[action.instance] = launch
         where = f" for {record.partition}" if record.partition else ""

@@ -1,4 +1,4 @@
-"""Small worlds in which two features meet, one for each pair of fourteen."""
+"""Small worlds in which two features meet, one for each pair of sixteen."""
 
 from __future__ import annotations
 
@@ -40,6 +40,13 @@ def suspended(draft: Draft) -> None:
     """A user who suspends jobs, one of them for a second."""
     draft.orders += [Order(130, "suspend", "main"), Order(131, "resume", "main")]
     draft.orders += [Order(150, "suspend", "other"), Order(220, "resume", "other")]
+
+
+def secrets(draft: Draft) -> None:
+    """A job whose secret is not set at first, and is away for a while later."""
+    _main(draft, {"secrets": ["TOKEN"]})
+    draft.orders += [Order(0, "unset", "main"), Order(60, "set", "main")]
+    draft.orders += [Order(160, "unset", "main"), Order(300, "set", "main")]
 
 
 def stragglers(draft: Draft) -> None:
@@ -120,13 +127,24 @@ def quits(draft: Draft) -> None:
     draft.orders.append(Order(145, "drain", "0"))
 
 
+def disks(draft: Draft) -> None:
+    """Tasks that need disk, which instances get at launch; that of owned machines is fixed."""
+    draft.kinds = [replace(kind, disk_gib=1_000, sized_disk=True) for kind in draft.kinds]
+    draft.nodes = {name: replace(kind, disk_gib=200) for name, kind in draft.nodes.items()}
+    needs = {"main": 120, "other": 60, "short0": 20, "scan": 30, "last": 150}
+    for job in list(draft.jobs):
+        if job.name in needs:
+            disk = {"disk": f"{needs[job.name]}GiB"}
+            draft.change(job, more={"resources": {**job.keys["resources"], **disk}})
+
+
 FEATURES: Mapping[str, Callable[[Draft], None]] = {
     "A": array, "E": elastic, "R": stragglers, "F": forks, "D": chain, "S": suspended,
     "X": deadlines, "L": shorts, "P": pilots, "N": partitions, "O": owned, "H": priorities,
-    "Q": quits, "T": tenants,
+    "Q": quits, "T": tenants, "K": secrets, "V": disks,
 }  # fmt: skip
 """Each by its letter, in the order in which they are put into a world."""
-PAIRS = tuple(map("".join, combinations("AEDSRFXLPNTOHQ", 2)))
+PAIRS = tuple(map("".join, combinations("AEDSRFXLPNTOHQKV", 2)))
 
 
 def world(letters: str) -> World:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tests.worlds.world import Kind, World
+from tests.worlds.world import Job, Kind, World
 
 HOUR_MS = 3_600_000
 
@@ -22,6 +22,7 @@ class Launch:
         why_gone: The reason of its end that the product gives, for people alone.
         taken: Whether the cloud took it away.
         drained: Whether an operator gave it up.
+        disk_gib: Disk that it was launched with.
     """
 
     id: str
@@ -41,6 +42,7 @@ class Launch:
     drained: bool = False
     pool: str = ""
     why_gone: str = ""
+    disk_gib: int = 0
 
     @property
     def end_ms(self) -> int:
@@ -186,6 +188,12 @@ class Story:
     rounds: int = 0
     pools: bool = False
     told: list[tuple[int, str]] = field(default_factory=list)
+
+    def concerns(self, order: Ordered, job: Job) -> bool:
+        """Whether an order is about a job, or about a secret that the job uses."""
+        if order.verb in ("set", "unset"):
+            return "secrets" in job.keys and self.world.job(order.subject).owner == job.owner
+        return order.subject == job.name
 
     def cost(self) -> float:
         """The cost of all instances, in dollars."""

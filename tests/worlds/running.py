@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import yaml
 
@@ -16,11 +16,13 @@ from eva_master.app.master import control_settings
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.policies import built
 from eva_master.app.settings import load_master_config
-from eva_master.model.catalog import Catalog
+from eva_master.model.catalog import Catalog, Offering
 from eva_master.ports import Policy
 from tests.worlds.life import Life
 from tests.worlds.records import Story
 from tests.worlds.world import World
+
+L = TypeVar("L", bound=Life)
 
 POLICIES: Mapping[str, Mapping[str, Any]] = {
     "eva": {"name": "eva"},
@@ -56,6 +58,16 @@ def run(world: World, policy: str = "eva", *, trace: bool = False) -> Story:
     Args:
         trace: Whether what happens is told in words.
     """
+    return begin(world, policy, trace=trace).lived()
+
+
+def begin(world: World, policy: str, *, trace: bool = False, kind: type[L] | None = None) -> L:
+    """A run of a world under a policy that nothing has happened in.
+
+    Args:
+        trace: Whether what happens is told in words.
+        kind: The kind of run; `Life` if it is not given.
+    """
     with tempfile.TemporaryDirectory(prefix="eva-world-") as folder:
         config = _config(world, POLICIES[policy], Path(folder))
         catalog, settings = _catalog(world, config), control_settings(config)
@@ -64,7 +76,8 @@ def run(world: World, policy: str = "eva", *, trace: bool = False) -> Story:
     chosen = parts if settings.partitions.divided else parts[""]
     grids = [settings.round_grid_ms, *(it.round_grid_ms for it in settings.partitions.all)]
     story = Story(world, policy, max(settings.round_gap_ms, *grids), pools=policy in POOLS)
-    return Life(world, story, config, catalog, settings, chosen, trace=trace).lived()
+    life = kind or cast("type[L]", Life)
+    return life(world, story, config, catalog, settings, chosen, trace=trace)
 
 
 def _config(world: World, policy: Mapping[str, Any], folder: Path) -> MasterConfig:
@@ -80,6 +93,7 @@ def _config(world: World, policy: Mapping[str, Any], folder: Path) -> MasterConf
                 "cpus": kind.cpus,
                 "memory": f"{kind.memory_gib}GiB",
                 **({"gpus": kind.gpus} if kind.gpus else {}),
+                **({"disk": f"{kind.disk_gib}GiB"} if kind.disk_gib else {}),
             },
         }
         for name, kind in world.nodes.items()
@@ -96,4 +110,14 @@ def _config(world: World, policy: Mapping[str, Any], folder: Path) -> MasterConf
 
 def _catalog(world: World, config: MasterConfig) -> Catalog:
     offered = cloud_of(config).catalog(config)
-    return tuple(replace(it, minimum_ms=world.minimum_s * 1000) for it in offered)
+    return tuple(
+        replace(_with_disk(it, world), minimum_ms=world.minimum_s * 1000) for it in offered
+    )
+
+
+def _with_disk(offering: Offering, world: World) -> Offering:
+    """An offering whose instances have the disk that the world says, or get it at launch."""
+    kind = world.kind(offering.type.name)
+    capacity = replace(offering.type.capacity, disk_mib=kind.disk_gib << 10)
+    machine = replace(offering.type, capacity=capacity, sized_disk=kind.sized_disk)
+    return replace(offering, type=machine)

@@ -1,4 +1,4 @@
-"""Features meet: all pairs of fourteen, and mixtures of three to ten."""
+"""Features meet: all pairs of sixteen, and mixtures of three to ten."""
 
 from __future__ import annotations
 

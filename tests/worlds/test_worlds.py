@@ -30,7 +30,8 @@ def test_oracles_see_what_ends_twice_is_never_used_or_never_ends() -> None:
     story = run(draw(1, "arrays"))
     assert not findings(story)
     array = next(job.name for job in story.world.jobs if job.array)
-    story.attempts.append(replace(story.of(array)[-1], number=9))
+    last = story.of(array)[-1]
+    story.attempts.append(replace(last, number=9, from_ms=last.to_ms or 0))
     assert {it.oracle for it in findings(story)} == {"ends"}
     story.attempts.pop()
     launch = next(story.bought())
@@ -101,3 +102,17 @@ def test_a_gang_that_takes_an_emptied_instance_excuses_the_one_in_its_place() ->
         it for it in story.attempts if it.instance not in taken or it.from_ms >= start
     ]
     assert list(unused(story, Waits(story)))
+
+
+def test_oracles_see_a_disk_that_is_too_small_and_a_secret_that_is_missing() -> None:
+    story = run(draw(1, "mixed-needs"))
+    assert not _objecting(story) & {"room", "secret"}
+    needing = [it for it in story.attempts if story.world.job(it.job).disk_gib]
+    launch = story.launches[needing[0].instance]
+    has, launch.disk_gib = launch.disk_gib, story.world.job(needing[0].job).disk_gib - 1
+    assert "room" in _objecting(story)
+    launch.disk_gib = has
+    order = next(it for it in story.orders if it.verb == "set" and it.at_ms)
+    using = next(it for it in story.attempts if story.concerns(order, story.world.job(it.job)))
+    using.from_ms = order.at_ms - 1
+    assert "secret" in _objecting(story)

@@ -17,6 +17,8 @@ class Kind:
         acquisition_s: From the request until it is up and billed.
         setup_s: From then until its worker is there.
         limit: How many there may be at a time; `None` for any number.
+        disk_gib: Disk for tasks: of each instance, or at most where `sized_disk`.
+        sized_disk: Whether an instance gets as much disk as its first tasks need.
     """
 
     name: str
@@ -27,6 +29,8 @@ class Kind:
     setup_s: int = 60
     limit: int | None = None
     gpus: int = 0
+    disk_gib: int = 0
+    sized_disk: bool = False
 
     @property
     def family(self) -> str:
@@ -102,6 +106,11 @@ class Job:
         return int(tasks["most"] if isinstance(tasks, dict) else tasks)
 
     @property
+    def disk_gib(self) -> int:
+        """Disk that each of its tasks needs."""
+        return int(str(self.keys["resources"].get("disk", "0GiB")).removesuffix("GiB"))
+
+    @property
     def priority(self) -> int:
         """Larger is more urgent."""
         return int(self.keys.get("priority", 0))
@@ -121,8 +130,9 @@ class Order:
     """An order by somebody, or an act of the cloud, while the world goes on.
 
     Attributes:
-        verb: ``suspend``, ``resume``, ``cancel`` or ``move`` a job; ``drain`` an instance, or
-            ``interrupt`` one on the spot market; ``restart`` the master; ``sold-out`` for spot.
+        verb: ``suspend``, ``resume``, ``cancel`` or ``move`` a job; ``set`` or ``unset`` the secret
+            of its owner; ``drain`` an instance, or ``interrupt`` one on the spot market;
+            ``restart`` the master; ``sold-out`` for spot.
         subject: Name of the job; of instances the number among those that live, by age.
         to: The partition that a job moves to; of ``sold-out`` the seconds for which it lasts.
     """

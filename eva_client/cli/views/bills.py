@@ -1,20 +1,30 @@
-"""Shows the bill as tables. Pure functions of their arguments."""
+"""Shows the bill as tables and CSV. Pure functions of their arguments."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
+import csv
+from collections.abc import Iterator, Sequence
+from datetime import date
+from io import StringIO
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from eva_client.cli.views.grid import Grid
+from eva_client.cli.views.shapes import OF_INSTANCES, of_jobs
 from eva_client.cli.views.words import count, money, plain, price, share
+from eva_wire.rpc.messages import CostShare
 from eva_wire.values.durations import span
+from eva_wire.values.ids import MILLION
 
 if TYPE_CHECKING:
     from eva_wire.rpc.messages import Bill
+
+
+_WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_ACTIVE_CELL = ("=", "+", "-", "@", "\t", "\r")
+"""Beginnings of cells that spreadsheets take for formulas."""
 
 
 def bill(message: Bill) -> RenderableType:
@@ -44,31 +54,6 @@ def bill(message: Bill) -> RenderableType:
         )
     pools = (_pools(message), Text()) if message.pools else ()
     return Group(by_job, Text(), by_node, Text(), *pools, totals(message))
-
-
-def shares(message: Bill, limit: int | None) -> RenderableType:
-    """A table of what types of instances or owners of jobs cost, and the bill.
-
-    Args:
-        message: The bill.
-        limit: At most so many of them; `None` for all.
-    """
-    of_types = message.by == "type"
-    third = ("IDLE", "SHARE") if of_types else ("ALONE", "SAVED")
-    table = Grid(message.by.upper(), "COST", *third, right=("COST", *third))
-    for entry in islice(message.shares, limit):
-        alone = entry.no_packing_micro_usd
-        table.add_row(
-            plain(entry.name or "(others)"),
-            money(entry.cost_micro_usd),
-            money(entry.idle_micro_usd if of_types else alone),
-            share(entry.cost_micro_usd, message.cost_micro_usd)
-            if of_types
-            else share(alone - entry.cost_micro_usd, alone),
-        )
-    if not of_types:
-        table.add_row("idle", money(message.idle_micro_usd), "-", "-", style="dim")
-    return Group(table, Text(), totals(message))
 
 
 def _pools(message: Bill) -> RenderableType:
@@ -120,6 +105,16 @@ def _kept(message: Bill) -> str:
     return f"\nof what is idle {kept} is for instances that were kept for tasks that waited"
 
 
+def _attached(message: Bill) -> str:
+    """Lines with the parts of the bill, where instances have volumes or addresses that cost."""
+    volumes, addresses = message.volumes_micro_usd, message.addresses_micro_usd
+    if not volumes and not addresses:
+        return ""
+    rest = message.cost_micro_usd - volumes - addresses
+    parts = (("instances", rest), ("volumes", volumes), ("addresses", addresses))
+    return "".join(f"\n{f'of it {name}':<16} {money(amount)}" for name, amount in parts)
+
+
 def totals(message: Bill) -> Text:
     """The bill in two sentences."""
     cost, alone = message.cost_micro_usd, message.no_packing_micro_usd
@@ -132,4 +127,101 @@ def totals(message: Bill) -> Text:
         (f"{verb} {money(abs(alone - cost))} ({share(abs(alone - cost), alone)})", "bold green"),
         f"; {count(message.migrations, 'migration')}",
         _kept(message),
+        _attached(message),
     )
+
+
+def first_shares(shares: Sequence[CostShare], most: int | None) -> list[CostShare]:
+    """The first parts; all others as one of no name, so that they add up to the same.
+
+    Args:
+        shares: Parts of the bill.
+        most: Number of parts with a name; `None` for all.
+    """
+    named = [part for part in shares if part.name]
+    kept = named[:most]
+    others = [*named[len(kept) :], *(part for part in shares if not part.name)]
+    if not others:
+        return kept
+    rest = CostShare(
+        cost_micro_usd=sum(part.cost_micro_usd for part in others),
+        idle_micro_usd=sum(part.idle_micro_usd for part in others),
+        no_packing_micro_usd=sum(part.no_packing_micro_usd for part in others),
+    )
+    return [*kept, rest]
+
+
+def table_of_shares(message: Bill, shares: Sequence[CostShare]) -> Grid:
+    """A table of parts of the bill, with a line for what belongs to no job, and the total.
+
+    Args:
+        message: The bill.
+        shares: Its parts.
+    """
+    by, whole = message.by, message.cost_micro_usd
+    figures = ["COST", "SHARE"]
+    if not of_jobs(by):
+        figures.append("IDLE")
+    if by not in OF_INSTANCES:
+        figures += ["ALONE", "SAVED"]
+    table = Grid(by.upper(), *figures, right=figures, drop=("SHARE", "ALONE", "IDLE"))
+
+    def row(name: str, cost: int, idle: int, alone: int | None, style: str = "") -> None:
+        cells = {
+            "COST": money(cost),
+            "SHARE": share(cost, whole),
+            "IDLE": money(idle),
+            "ALONE": "-" if alone is None else money(alone),
+            "SAVED": "-" if alone is None else share(alone - cost, alone),
+        }
+        table.add_row(plain(name), *(cells[figure] for figure in figures), style=style)
+
+    for part in shares:
+        name = _day(part.name) if by == "day" and part.name else part.name or rest_of(by)
+        row(name, part.cost_micro_usd, part.idle_micro_usd, part.no_packing_micro_usd)
+    if of_jobs(by):
+        row("idle", message.idle_micro_usd, 0, None, style="dim")
+    row("total", whole, message.idle_micro_usd, message.no_packing_micro_usd, style="bold")
+    return table
+
+
+def csv_of_shares(message: Bill, shares: Sequence[CostShare]) -> str:
+    """The parts of the bill as CSV, whose column `cost_usd` adds up to it.
+
+    Amounts are dollars with six digits, which is exact. Cells that a spreadsheet would take for a
+    formula begin with an apostrophe.
+
+    Args:
+        message: The bill.
+        shares: Its parts.
+    """
+    text = StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow((message.by.partition(":")[0], "cost_usd", "idle_usd", "no_packing_usd"))
+    for part in shares:
+        amounts = part.cost_micro_usd, part.idle_micro_usd, part.no_packing_micro_usd
+        lines.writerow((_cell(part.name or rest_of(message.by)), *map(_usd, amounts)))
+    if of_jobs(message.by):
+        idle = _usd(message.idle_micro_usd)
+        lines.writerow(("(idle)", idle, idle, _usd(0)))
+    return text.getvalue()
+
+
+def rest_of(by: str) -> str:
+    """A name for all that is of no name of its own."""
+    if by.startswith("label:"):
+        return f"(no {by.removeprefix('label:')})"
+    return "(earlier)" if by in ("day", "job") else "(others)"
+
+
+def _day(name: str) -> str:
+    return f"{name} {_WEEKDAYS[date.fromisoformat(name).weekday()]}"
+
+
+def _cell(name: str) -> str:
+    return f"'{name}" if name.startswith(_ACTIVE_CELL) else name
+
+
+def _usd(micro_usd: int) -> str:
+    sign, whole = "-" if micro_usd < 0 else "", abs(micro_usd)
+    return f"{sign}{whole // MILLION}.{whole % MILLION:06}"

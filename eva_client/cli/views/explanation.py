@@ -372,6 +372,8 @@ def _task(task: Task, *, known: bool) -> str:
 def _suspended(message: Suspension, job: str, now_ms: int) -> str:
     """The suspending party, the reason, the time, and the way to resume."""
     goes_on = {
+        "cost": f"it waits until its owner says `eva resume {job} --max-cost AMOUNT`",
+        "month": "it goes on by itself then, or once an operator raises the limit",
         "user": f"it waits until somebody says `eva resume {job}`",
         "policy": "it goes on by itself when the policy gives it a place again",
         "priority": "it goes on by itself once there is room for both",

@@ -57,6 +57,21 @@ class Grid:
         self._rows: list[tuple[list[Text], str]] = []
 
     @property
+    def names(self) -> Sequence[str]:
+        """The names of its columns."""
+        return self._names
+
+    @property
+    def right(self) -> Collection[int]:
+        """Places of the columns that are aligned to the right."""
+        return self._right
+
+    @property
+    def rows(self) -> list[list[Text]]:
+        """The cells of its rows."""
+        return [cells for cells, _ in self._rows]
+
+    @property
     def row_count(self) -> int:
         """How many rows it has."""
         return len(self._rows)

@@ -13,8 +13,6 @@ from eva_wire.rpc import job_fields
 from eva_wire.values.ids import MILLION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from eva_wire.rpc.messages import (
         Bill,
         ClusterState,
@@ -34,6 +32,8 @@ if TYPE_CHECKING:
     )
 
 Shape = dict[str, Any]
+OF_INSTANCES = ("type", "partition", "part")
+"""Properties by which the instances of the bill are divided."""
 
 
 def money(name: str, micro_usd: int) -> Shape:
@@ -68,6 +68,9 @@ def job(message: Job) -> Shape:
         "exit_code": message.exit_code if message.HasField("exit_code") else None,
         "failures": message.failures,
         **money("cost", message.cost_micro_usd),
+        "max_cost_micro_usd": (
+            message.max_cost_micro_usd if message.HasField("max_cost_micro_usd") else None
+        ),
         **money("no_packing", message.no_packing_micro_usd),
         **money("replicas", message.replicas_micro_usd),
         **_outlook(message),
@@ -285,18 +288,17 @@ def bill(message: Bill) -> Shape:
     }
 
 
-def cost_share(by: str) -> Callable[[CostShare], Shape]:
-    """Make the shape of the cost of a `type` of instances or an `owner` of jobs."""
+def of_jobs(by: str) -> bool:
+    """Whether jobs have a property of the bill, so that idle instances belong to no part."""
+    return by not in (*OF_INSTANCES, "day")
 
-    def shape(message: CostShare) -> Shape:
-        rest = (
-            money("idle", message.idle_micro_usd)
-            if by == "type"
-            else money("no_packing", message.no_packing_micro_usd)
-        )
-        return {"name": message.name or None, **money("cost", message.cost_micro_usd), **rest}
 
-    return shape
+def cost_share(by: str, message: CostShare) -> Shape:
+    """A part of the bill that is divided by a property; `name` is `None` for the rest."""
+    rest = {} if of_jobs(by) else money("idle", message.idle_micro_usd)
+    if by not in OF_INSTANCES:
+        rest.update(money("no_packing", message.no_packing_micro_usd))
+    return {"name": message.name or None, **money("cost", message.cost_micro_usd), **rest}
 
 
 def bill_sums(message: Bill) -> Shape:
@@ -306,6 +308,8 @@ def bill_sums(message: Bill) -> Shape:
         **money("cost", message.cost_micro_usd),
         **money("idle", message.idle_micro_usd),
         **money("kept", message.kept_micro_usd),
+        **money("volumes", message.volumes_micro_usd),
+        **money("addresses", message.addresses_micro_usd),
         **money("no_packing", message.no_packing_micro_usd),
         **money("saved", message.no_packing_micro_usd - message.cost_micro_usd),
         "migrations": message.migrations,
@@ -411,4 +415,5 @@ def _resources(message: Resources) -> Shape:
         "gpus": message.gpus,
         "cpus": message.milli_cpus / 1000,
         "memory_mib": message.memory_mib,
+        "disk_mib": message.disk_mib,
     }

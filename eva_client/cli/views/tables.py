@@ -26,7 +26,6 @@ if TYPE_CHECKING:
         PlanResponse,
         RunTimeEstimate,
         Task,
-        Token,
     )
 
 _NAMED = 20
@@ -81,13 +80,13 @@ def jobs(messages: Iterable[Job], now: int) -> RenderableType:
             *((plain(message.partition),) if parts else ()),
             state(message.state),
             f"{job_tasks.counted(message).get('running', 0)}/{job_tasks.number(message)}",
-            _where(message.tasks),
+            where_of(message.tasks),
             _progress(message),
             eta(message, now),
             money(message.cost_micro_usd),
             money(message.no_packing_micro_usd),
             span(now - message.submitted_ms),
-            plain(message.reason or _waiting(message)),
+            plain(note_of(message)),
         )
     paused = next((message for message in messages if message.HasField("pause")), None)
     return table if paused is None else Group(table, Text(), pause(paused, now))
@@ -138,9 +137,8 @@ def job(message: Job, now: int) -> RenderableType:
     if message.HasField("eta_ms"):
         rows.append(("eta", f"in {_eta_at_length(message, now)}, at the present pace"))
     elif message.HasField("remaining_ms"):
-        rows.append(
-            ("eta", f"unknown; {span(message.remaining_ms)} of standalone run time are left")
-        )
+        rest = span(message.remaining_ms)
+        rows.append(("eta", f"unknown; {rest} of standalone run time are left"))
     rows += [(label, plain(line)) for label, line in run_time(message)]
     rows += _buying(message, now)
     rows += _markets(message)
@@ -218,8 +216,10 @@ def task(message: Job, one: Task, now: int) -> RenderableType:
 def _cost(message: Job) -> str:
     alone = money(message.no_packing_micro_usd)
     text = f"{money(message.cost_micro_usd)} ({alone} on instances of its own)"
-    extra = message.replicas_micro_usd
-    return f"{text}, {money(extra)} of it for extra runs" if extra else text
+    if extra := message.replicas_micro_usd:
+        text += f", {money(extra)} of it for extra runs"
+    cap = message.max_cost_micro_usd
+    return f"{text}; it may cost {money(cap)}" if cap else text
 
 
 def pause(message: Job | ClusterState, now: int) -> Text:
@@ -259,7 +259,7 @@ def tasks(messages: Iterable[Task], now: int) -> Grid:
             normalised(message),
             str(message.attempt),
             str(message.moves),
-            _note(message) or figures,
+            note_of_task(message) or figures,
         )
     return table
 
@@ -269,7 +269,7 @@ def number(task: Task) -> str:
     return f"{task.index}+{task.replica}" if task.replica else str(task.index)
 
 
-def _note(task: Task) -> str:
+def note_of_task(task: Task) -> str:
     """Remarks on a task's run."""
     if task.outputs_of:
         return f"its outputs are those of {task.index}+{task.outputs_of}: {plain(task.why)}"
@@ -434,6 +434,7 @@ def nodes(
     parts = any(instance.partition for instance in listed) or any(node.partition for node in away)
     # A spot instance costs more than is billed: interruptions lose work.
     spot = any(instance.HasField("expected_micro_usd_per_hour") for instance in listed)
+    disks = any(instance.used.disk_mib for instance in listed)
     table = Grid(
         *("NODE", "TYPE", *(["PARTITION"] if parts else []), "STATE"),
         *(["POOL"] if pooled else []),
@@ -444,12 +445,13 @@ def nodes(
             "CPUS",
             "GPUS",
             "MEMORY",
+            *(["DISK"] if disks else []),
             "TASKS",
             "NOTE",
         ),
-        right=("PRICE", "EXPECTED", "UPTIME", "CPUS", "GPUS", "MEMORY"),
+        right=("PRICE", "EXPECTED", "UPTIME", "CPUS", "GPUS", "MEMORY", "DISK"),
         notes=("TASKS", "NOTE"),
-        drop=("GPUS", "MEMORY", "UPTIME", "PARTITION", "POOL", "CPUS"),
+        drop=("GPUS", "MEMORY", "DISK", "UPTIME", "PARTITION", "POOL", "CPUS"),
     )
     for instance in listed:
         used, room = instance.used, instance.capacity
@@ -465,11 +467,12 @@ def nodes(
             f"{used.milli_cpus / 1000:g}/{room.milli_cpus / 1000:g}",
             f"{used.gpus}/{room.gpus}",
             f"{used.memory_mib / 1024:.3g}/{room.memory_mib / 1024:.3g} GiB",
+            *([f"{used.disk_mib / 1024:g}/{room.disk_mib / 1024:.4g} GiB"] if disks else []),
             ", ".join(instance.tasks) or "-",
             instance_words.note(instance, message.now_ms),
         )
     for node in away:
-        table.add_row(*_away(node, parts=parts, pooled=pooled, spot=spot))
+        table.add_row(*_away(node, parts=parts, pooled=pooled, spot=spot, disks=disks))
     pause_lines = [pause(message, message.now_ms), Text()] if message.HasField("pause") else []
     return Group(
         table,
@@ -482,7 +485,7 @@ def nodes(
     )
 
 
-def _away(node: Node, *, parts: bool, pooled: bool, spot: bool) -> Iterator[str]:
+def _away(node: Node, *, parts: bool, pooled: bool, spot: bool, disks: bool) -> Iterator[str]:
     """The cells of an owned node that is not here."""
     room = node.capacity
     yield from (node.name, node.type)
@@ -495,7 +498,7 @@ def _away(node: Node, *, parts: bool, pooled: bool, spot: bool) -> Iterator[str]
     if spot:
         yield "-"
     sizes = f"0/{room.milli_cpus / 1000:g}", f"0/{room.gpus}", f"0/{room.memory_mib / 1024:.3g} GiB"
-    yield from ("-", *sizes, "-")
+    yield from ("-", *sizes, *(["-"] if disks else []), "-")
     yield "its worker is away" if node.joined else f"join it: eva node token {node.name}"
 
 
@@ -538,38 +541,8 @@ def plan(message: PlanResponse) -> RenderableType:
     )
 
 
-def tokens(messages: Iterable[Token], now: int) -> Grid:
-    """A table with one row per token."""
-    table = Grid("TOKEN", "OWNER", "ROLE", "AGE", "STATE", drop=("AGE",))
-    for message in messages:
-        table.add_row(
-            message.id,
-            plain(message.owner),
-            message.role,
-            span(now - message.created_ms),
-            _validity(message, now),
-        )
-    return table
-
-
-def token(message: Token, now: int) -> str:
-    """A token's owner, role and validity as text."""
-    return (
-        f"token {message.id} of {plain(message.owner)} ({message.role}), {_validity(message, now)}"
-    )
-
-
-def _validity(message: Token, now: int) -> str:
-    if message.revoked_ms:
-        return f"revoked {ago(message.revoked_ms, now)}"
-    if not message.expires_ms:
-        return "does not expire"
-    if message.expires_ms <= now:
-        return f"expired {ago(message.expires_ms, now)}"
-    return f"expires in {span(message.expires_ms - now)}"
-
-
-def _where(tasks: Iterable[Task]) -> str:
+def where_of(tasks: Iterable[Task]) -> str:
+    """The instances that tasks are on: two by name, and how many more."""
     places = list(dict.fromkeys(task.instance for task in tasks if task.instance))
     shown = ", ".join(places[:2])
     return f"{shown} +{len(places) - 2}" if len(places) > 2 else shown or "-"
@@ -583,7 +556,10 @@ def _some(names: Sequence[str]) -> str:
     )
 
 
-def _waiting(message: Job) -> str:
+def note_of(message: Job) -> str:
+    """The reason of a job's state, or what it waits for; empty for neither."""
+    if message.reason:
+        return message.reason
     if message.HasField("suspension"):
         return message.suspension.reason
     return job_tasks.why_waiting(message)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from eva_lab.simulator.cluster.clock import Timeline
 from eva_lab.simulator.cluster.workers import SimulatedWorkers
-from eva_master.model.actions import ListCheckpoints, PlaceOutputs
-from eva_master.model.events import CheckpointsListed, OutputsPlaced
+from eva_master.model.actions import FindExpired, ListCheckpoints, PlaceOutputs, RemoveResults
+from eva_master.model.events import CheckpointsListed, OutputsPlaced, ResultsExpired, ResultsRemoved
 from eva_master.ports import Inbox
 from eva_wire.values.ids import RunId
 
@@ -51,3 +51,13 @@ class SimulatedCheckpoints:
             self._inbox.post(OutputsPlaced(request.run))
 
         self._timeline.after(self._latency_ms, done)
+
+    def remove(self, request: RemoveResults) -> None:
+        """See `eva_master.ports.Checkpoints.remove`."""
+        answer = ResultsRemoved(request.job)
+        self._timeline.after(self._latency_ms, lambda: self._inbox.post(answer))
+
+    def expired(self, request: FindExpired) -> None:
+        """See `eva_master.ports.Checkpoints.expired`; simulated jobs keep what they have stored."""
+        answer = ResultsExpired((), request.until_ms)
+        self._timeline.after(self._latency_ms, lambda: self._inbox.post(answer))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from eva_lab.simulator.cluster.clock import Timeline
 from eva_master.model.actions import CloudAction, LaunchInstance, SyncCloud, TerminateInstance
 from eva_master.model.catalog import Offering
 from eva_master.model.events import CloudListed, InstanceGone, InstanceUp, LaunchFailed
+from eva_master.model.values import replace
 from eva_master.ports import Inbox
 from eva_wire.values.ids import InstanceId, Millis, OfferingId, Price
 

@@ -50,7 +50,7 @@ class Durations(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Delays:
+class EqualDelays:
     """Equal delays for all tasks, in milliseconds. Files are only fetched for moves.
 
     Attributes:

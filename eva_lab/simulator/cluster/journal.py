@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eva_master.model.changes import Changes, InstanceAccount, JobAccount, Round
+from eva_master.model.feed import FeedEvent
 from eva_master.model.planning.plan import Json
 from eva_master.model.records import Instance, Job, TaskRun
 from eva_wire.values.ids import InstanceId, JobId, Millis, RunId
@@ -17,11 +18,13 @@ class MemoryJournal:
     Attributes:
         rounds: Every round by its number, without reasons, which would take too much memory.
         commits: Number of transactions.
+        feed: Events, which simulations do not write.
     """
 
     def __init__(self) -> None:
         self.rounds: dict[int, Round] = {}
         self.commits = 0
+        self.feed: list[FeedEvent] = []
         self._jobs: dict[JobId, Job] = {}
         self._runs: dict[RunId, TaskRun] = {}
         self._instances: dict[InstanceId, Instance] = {}
@@ -66,9 +69,10 @@ class MemoryJournal:
             (record.number, replace(record, reasons=None)) for record in changes.rounds
         )
         self._values.update(changes.documents())
+        self.feed.extend(changes.feed)
 
 
 def _wanted(record: Job | Instance, since: Millis | None) -> bool:
     """Whether a record is of something that is not over, or was not by then."""
     over = record.state in TERMINAL_JOB or record.state is InstanceState.GONE
-    return since is None or not over or record.history[-1][1] > since
+    return since is None or not over or record.since_ms > since

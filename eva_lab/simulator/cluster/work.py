@@ -8,7 +8,7 @@ from math import ceil
 from eva_master.model.actions import TaskOrder
 from eva_master.model.events import Phase, RunReport
 from eva_master.model.forks.merging import PartFate
-from eva_master.model.records import NO_PROGRESS, Progress
+from eva_master.model.progress import NO_PROGRESS, Progress
 from eva_wire.values.ids import InstanceId, JobId, RunId
 
 _ROUNDING = 1e-6

@@ -10,7 +10,6 @@ from eva_lab.simulator.scenario.submission import work_ms
 from eva_master.model.fleet.nodes import OwnedNode
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.model.trace import Trace, TraceJob, TraceTask
-from eva_master.packing.fleet.capacity import times
 from eva_master.packing.lp.least_time import LeastTime, Need, least_time
 from eva_wire.values.ids import MILLION, Family
 
@@ -57,5 +56,5 @@ def _needs(job: TraceJob, families: list[Family]) -> Iterator[Need]:
 def _need(task: TraceTask, count: int, work: float, families: list[Family]) -> Need:
     demands = dict(task.resolved(families))
     alone = {family: work * MILLION / task.speed_on(family) for family in demands}
-    together = {family: times(demand, count) for family, demand in demands.items()}
+    together = {family: demand.times(count) for family, demand in demands.items()}
     return Need(together, alone)

@@ -57,6 +57,8 @@ class ReferenceBound:
         self._families = sorted({offering.type.family for offering in problem.offerings})
         self._supply: Supply = {offering.id: None for offering in problem.offerings}
         self._columns: dict[object, Column] = {}
+        self._duals = np.full(len(problem.classes), np.nan)
+        """Of the last bound in which each class was; NaN before the first one."""
         self._solved: dict[bytes, int] = {}
         self._alone = [self._single(number) for number in range(len(problem.classes))]
 
@@ -136,7 +138,7 @@ class ReferenceBound:
         return self._solved[key]
 
     def _solve(self, counts: Ints) -> int:
-        request = PackingRequest(self._problem, counts, self._supply)
+        request = PackingRequest(self._problem, counts, self._supply, self._duals)
         seeds = [self._alone[number] for number in np.flatnonzero(counts).tolist()]
         seeds += [
             column
@@ -146,6 +148,8 @@ class ReferenceBound:
         generated = Generator(request).run(seeds, _BUDGET)
         assert generated is not None, "every task alone covers all"
         self._remember(generated)
+        present = counts > 0
+        self._duals[present] = generated.duals[present]
         return generated.bound
 
     def _remember(self, generated: Generated) -> None:

@@ -300,7 +300,7 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Allocation:
+class CapacityTime:
     """The capacity of instances while they ran, times the time."""
 
     up_ms: int = 0
@@ -310,7 +310,7 @@ class Allocation:
     cost: int = 0
 
     @classmethod
-    def of(cls, machines: Mapping[InstanceId, SimulatedInstance]) -> Allocation:
+    def of(cls, machines: Mapping[InstanceId, SimulatedInstance]) -> CapacityTime:
         """Sum over machines, all of which must be gone."""
         up = gpus = cpus = memory = cost = 0
         for machine in machines.values():
@@ -417,7 +417,7 @@ def outcome(
     record: RunRecord,
 ) -> SimulationOutcome:
     """Sum up a run in which at least one job has finished."""
-    offered = Allocation.of(machines)
+    offered = CapacityTime.of(machines)
     jcts = [job.jct_ms / MILLIS_PER_HOUR for job in jobs]
     moves = sum(job.moves for job in jobs)
     return SimulationOutcome(

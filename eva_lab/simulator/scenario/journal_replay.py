@@ -205,7 +205,7 @@ def latest(state: State) -> Millis:
         *state.instances.values(),
     ]
     booked = [account.until_ms for account in state.instance_accounts.values()]
-    return Millis(max([*(record.history[-1][1] for record in records), *booked], default=0))
+    return Millis(max([*(record.since_ms for record in records), *booked], default=0))
 
 
 def _life(instance: Instance) -> LifeStages | None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from eva_master.learning.market.pools import Pool
+from eva_master.learning.market.pools import SpotPool
 from eva_master.model.fleet.market import ANY_TYPE, Market, Span
 from eva_wire.values.ids import MILLION, MILLIS_PER_HOUR
 
@@ -55,14 +55,14 @@ class Climate:
 
 def made_market(seed: int, climate: Climate) -> Market:
     """Make a market up. Equal arguments make equal markets."""
-    regions = {Pool("", zone).region for zone in climate.zones}
+    regions = {SpotPool("", zone).region for zone in climate.zones}
     shocks = {
         region: tuple(_times(_dice(seed, region), climate.shocks, climate.length_ms))
         for region in regions
     }
     pools = {
         (machine, zone): tuple(
-            _spans(_dice(seed, machine, zone), climate, shocks[Pool(machine, zone).region])
+            _spans(_dice(seed, machine, zone), climate, shocks[SpotPool(machine, zone).region])
         )
         for machine in climate.types
         for zone in climate.zones

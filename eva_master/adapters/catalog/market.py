@@ -12,12 +12,18 @@ from eva_master.model.catalog import (
     Offering,
     Purchase,
     base_family,
+    quoted_at,
     spot_family,
 )
 from eva_wire.values.ids import MILLION, MILLIS_PER_HOUR, Price
 
 _MINIMUM_MS = 60_000
-"""EC2 bills a minute at least."""
+"""EC2 bills by the second and a minute at least: instances with Linux (aws.amazon.com/ec2/pricing/
+on-demand), gp3 volumes (aws.amazon.com/ebs/pricing) and public IPv4 addresses (aws.amazon.com/vpc/
+pricing)."""
+_GB_BETWEEN_ZONES = 10_000
+"""A cent for a GB into another zone and one out of it, says EC2's page of on-demand prices, under
+"Data Transfer within the same AWS Region"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +71,7 @@ class PurchaseTerms:
     spot_life_ms: int | None = None
 
     def price(self, machine: InstanceType, listed: int) -> Price:
-        """The on-demand price that the account pays."""
+        """The on-demand price that the account pays for an instance."""
         family = base_family(machine.family)
         off = self.discounts_ppm.get(machine.name, self.discounts_ppm.get(family, 0))
         return discounted(listed, off)
@@ -95,13 +101,12 @@ def _in_zones(
 ) -> Iterator[Offering]:
     sold = None if snapshot is None else snapshot.types.get(one.type.name)
     for zone in terms.zones:
-        if sold is not None and sold.zones and zone not in sold.zones:
+        if sold is not None and zone not in sold.zones:
             continue
-        price = terms.price(one.type, one.price)
-        yield replace(one, price=price, zone=zone, minimum_ms=_MINIMUM_MS)
+        zoned = replace(one, zone=zone, minimum_ms=_MINIMUM_MS, gb_between_zones=_GB_BETWEEN_ZONES)
+        yield quoted_at(zoned, terms.price(one.type, one.machine_price))
         spot = None if sold is None else sold.spot.get(zone)
         if spot is not None and terms.spot_life_ms is not None:
-            zoned = replace(one, zone=zone, minimum_ms=_MINIMUM_MS)
             yield as_spot(zoned, Price(spot), terms.spot_life_ms)
 
 
@@ -110,13 +115,12 @@ def as_spot(one: Offering, price: Price, life_ms: int) -> Offering:
 
     Args:
         one: The type on demand.
-        price: Its price on the spot market.
+        price: Price of the instance alone on the spot market.
         life_ms: How long such an instance is expected to live.
     """
     return replace(
-        one,
+        quoted_at(one, price),
         type=replace(one.type, family=spot_family(one.type.family)),
-        price=price,
         purchase=Purchase.SPOT,
         interruptions_ppm=MILLION * MILLIS_PER_HOUR // life_ms,
     )

@@ -57,6 +57,7 @@ class CatalogSnapshot(BaseModel):
     Attributes:
         version: Version of the file format.
         taken: When it was taken.
+        gib_month: Price of a GiB of volume a month, in micro-dollars; 0 if it is not known.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -65,6 +66,7 @@ class CatalogSnapshot(BaseModel):
     region: str
     taken: datetime
     types: dict[str, SoldType]
+    gib_month: int = Field(default=0, ge=0)
 
     def entries(self) -> Mapping[str, dict[str, Any]]:
         """The types in the format of a catalog file."""

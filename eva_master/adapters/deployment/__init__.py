@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from eva_master.adapters.deployment.bundles import Bundles, find_bundles
-from eva_master.adapters.deployment.network import ExistingNetwork, address_of, find_network
+from eva_master.adapters.deployment.account import Absent, Account
+from eva_master.adapters.deployment.bucket import Bucket
+from eva_master.adapters.deployment.bundles import Bundles, find_bundles, stated_in, unmade
+from eva_master.adapters.deployment.network import network_of
+from eva_master.adapters.deployment.preflight import Check, Preflight
 from eva_master.adapters.deployment.stack import Change, Stack
 from eva_master.adapters.deployment.teardown import Teardown, client_parameter
 
 __all__ = [
+    "Absent",
+    "Account",
+    "Bucket",
     "Bundles",
     "Change",
-    "ExistingNetwork",
+    "Check",
+    "Preflight",
     "Stack",
     "Teardown",
-    "address_of",
     "client_parameter",
     "find_bundles",
-    "find_network",
+    "network_of",
+    "stated_in",
+    "unmade",
 ]

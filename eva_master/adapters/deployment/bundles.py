@@ -1,4 +1,4 @@
-"""Finds the bundles that `make bundle` built, which go to the cluster's bucket."""
+"""Finds the bundles that go to a cluster's bucket."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import yaml
 
 from eva_wire.values.errors import NotFound
 
-_ARCHITECTURES = {"x86_64": "x86_64", "arm64": "aarch64"}
+ARCHITECTURES = {"x86_64": "x86_64", "arm64": "aarch64"}
 """Architectures as EC2 names them, and as bundles do."""
 _HINT = "run make bundle in a checkout, and name its directory dist with --bundles"
 BUCKET = "BUCKET"
@@ -31,9 +31,9 @@ class Bundles:
     workers: Mapping[str, Path]
 
     def files(self) -> Iterator[tuple[str, Path]]:
-        """The key in the bucket and the file of each bundle."""
+        """Each bundle as it is stated (``KEY#sha256=DIGEST``), and its file."""
         for file in (self.master, *self.workers.values()):
-            yield _key(file), file
+            yield _stated(file), file
 
     def parameters(self, had: str = "") -> dict[str, str]:
         """The parameters of the template for these bundles.
@@ -62,7 +62,7 @@ def find_bundles(directory: Path) -> Bundles:
     master = _newest(directory, "master", "x86_64")
     workers = {
         architecture: file
-        for architecture, called in _ARCHITECTURES.items()
+        for architecture, called in ARCHITECTURES.items()
         if (file := _newest(directory, "worker", called)) is not None
     }
     if master is None or not workers:
@@ -71,16 +71,26 @@ def find_bundles(directory: Path) -> Bundles:
     return Bundles(master, workers)
 
 
+def stated_in(parameters: Mapping[str, str]) -> dict[str, str]:
+    """The bundles of a stack as they are stated, by architecture; the master's has none."""
+    workers = yaml.safe_load(parameters.get("WorkerBundles", "")) or {}
+    bundles = {kind: place.removeprefix(f"s3://{BUCKET}/") for kind, place in workers.items()}
+    return {"": parameters["MasterBundle"], **bundles}
+
+
+def unmade() -> dict[str, str]:
+    """The parameters of the template for bundles that are still to be made."""
+    digest = "sha256=" + "0" * 64
+    worker = f"{{x86_64: 's3://{BUCKET}/bundles/to-be-made.tar#{digest}'}}"
+    return {"MasterBundle": f"bundles/to-be-made.tar#{digest}", "WorkerBundles": worker}
+
+
 def _newest(directory: Path, role: str, architecture: str) -> Path | None:
     bundles = directory.glob(f"eva-{role}-*-{architecture}-*.tar")
     return max(bundles, key=lambda file: file.stat().st_mtime, default=None)
 
 
-def _key(file: Path) -> str:
-    return f"bundles/{file.name}"
-
-
 def _stated(file: Path) -> str:
     with file.open("rb") as content:
         digest = hashlib.file_digest(content, "sha256").hexdigest()
-    return f"{_key(file)}#sha256={digest}"
+    return f"bundles/{file.name}#sha256={digest}"

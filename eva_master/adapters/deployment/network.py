@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import yaml
-from botocore.exceptions import ClientError
 
-from eva_wire.values.errors import InvalidConfig
+from eva_wire.values.errors import CloudError, InvalidConfig
 
 _MAIN = "main"
 _TARGETS = (
@@ -19,48 +17,12 @@ _TARGETS = (
 _UNCHECKED = "--set PublicMaster=false"
 
 
-@dataclass(frozen=True, slots=True)
-class ExistingNetwork:
-    """Existing subnets for a cluster.
-
-    Attributes:
-        vpc: Id of their VPC; empty for a new one, and then all other fields are empty.
-        master: The master's subnet.
-        zone: That subnet's zone.
-        subnets: Workers' subnets by zone.
-        public: Whether the master's subnet reaches the internet by public addresses alone.
-    """
-
-    vpc: str
-    master: str
-    zone: str
-    subnets: Mapping[str, str]
-    public: bool = False
-
-    def parameters(self) -> dict[str, str]:
-        """The parameters of the template for these subnets."""
-        if not self.vpc:
-            return {}
-        by_zone = yaml.safe_dump(dict(self.subnets), default_flow_style=True, width=10_000)
-        return {
-            "VpcId": self.vpc,
-            "SubnetId": self.master,
-            "Zone": self.zone,
-            "SubnetsByZone": by_zone.strip(),
-            "PublicMaster": "true" if self.public else "false",
-        }
-
-
-NEW = ExistingNetwork("", "", "", {})
-"""A VPC of its own."""
-
-
-def find_network(ec2: Any, subnets: Sequence[str], *, routes: bool = True) -> ExistingNetwork:
-    """Look up subnets. The master goes to the first.
+def network_of(ec2: Any, subnets: Sequence[str], *, routes: bool = True) -> dict[str, str]:
+    """The parameters of the template for existing subnets. The master goes to the first.
 
     Args:
-        ec2: A client of boto3.
-        subnets: Their ids; none for a new VPC.
+        ec2: A client of `Account.clients`.
+        subnets: Their ids; none for a new VPC, which takes no parameters.
         routes: Whether to see that instances in them can reach the internet.
 
     Raises:
@@ -68,11 +30,11 @@ def find_network(ec2: Any, subnets: Sequence[str], *, routes: bool = True) -> Ex
             them could fetch nothing.
     """
     if not subnets:
-        return NEW
+        return {}
     try:
         answer = ec2.describe_subnets(SubnetIds=sorted(set(subnets)))["Subnets"]
-    except ClientError as error:
-        raise InvalidConfig(str(error), hint="see --subnet and --region") from error
+    except CloudError as error:
+        raise InvalidConfig(error.message, hint="see --subnet and --region") from error
     subnets_by_id = {str(subnet["SubnetId"]): subnet for subnet in answer}
     first = subnets_by_id[subnets[0]]
     by_zone = {subnet["AvailabilityZone"]: name for name, subnet in subnets_by_id.items()}
@@ -81,9 +43,13 @@ def find_network(ec2: Any, subnets: Sequence[str], *, routes: bool = True) -> Ex
     if len(by_zone) < len(subnets_by_id):
         raise InvalidConfig("two subnets are in one zone", hint="name one subnet for each zone")
     public = _ways_out(ec2, first["VpcId"], subnets_by_id) if routes else frozenset[str]()
-    return ExistingNetwork(
-        first["VpcId"], subnets[0], first["AvailabilityZone"], by_zone, subnets[0] in public
-    )
+    return {
+        "VpcId": first["VpcId"],
+        "SubnetId": subnets[0],
+        "Zone": first["AvailabilityZone"],
+        "SubnetsByZone": yaml.safe_dump(by_zone, default_flow_style=True, width=10_000).strip(),
+        "PublicMaster": "true" if subnets[0] in public else "false",
+    }
 
 
 def _ways_out(ec2: Any, vpc: str, subnets: Mapping[str, Any]) -> frozenset[str]:
@@ -122,16 +88,3 @@ def _target(route: Mapping[str, Any]) -> str | None:
         return None
     targets = (str(route[key]) for key in _TARGETS if route.get(key))
     return next(targets, None)
-
-
-def address_of(ec2: Any, made: Mapping[str, str]) -> str:
-    """The address at which users reach the master of a stack.
-
-    Args:
-        ec2: A client of boto3.
-        made: See `Stack.resources`.
-    """
-    if public := made.get("MasterAddress"):
-        return public
-    described = ec2.describe_network_interfaces(NetworkInterfaceIds=[made["MasterInterface"]])
-    return str(described["NetworkInterfaces"][0]["PrivateIpAddress"])

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+import uuid
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
+from itertools import takewhile
 from typing import Any, TypeVar
 
-from botocore.exceptions import BotoCoreError, ClientError
-
-from eva_wire.values.errors import CloudDenied, CloudError, NotFound
+from eva_master.adapters.deployment.account import Absent
+from eva_wire.values.errors import CloudError, NotFound
 
 _POLL_S = 5.0
 _STACK_TIMEOUT_S = 1800.0
 _ABSENT = ("DELETE_COMPLETE", "REVIEW_IN_PROGRESS")
+_UNDER_WAY = "_IN_PROGRESS"
 _MADE = ("CREATE_COMPLETE", "UPDATE_COMPLETE")
 _GONE = ("DELETE_COMPLETE", "DELETE_SKIPPED")
 _CANCELLED = ("Resource creation cancelled", "Resource update cancelled")
-_DENIED = ("AccessDenied", "UnauthorizedOperation", "AccessDeniedException")
 
 _T = TypeVar("_T")
 
@@ -31,13 +32,13 @@ class Change:
     Attributes:
         action: ``Add``, ``Modify`` or ``Remove``.
         resource: Its name in the template.
-        kind: Type of the resource, such as ``AWS::EC2::Instance``.
+        type: Type of the resource, such as ``AWS::EC2::Instance``.
         replaced: Whether it is removed and made anew: ``True``, ``False`` or ``Conditional``.
     """
 
     action: str
     resource: str
-    kind: str
+    type: str
     replaced: str
 
     @property
@@ -55,7 +56,7 @@ class Stack:
     """The stack of one cluster.
 
     Args:
-        client: A boto3 client for CloudFormation.
+        client: CloudFormation's, of `Account.clients`.
         cluster: The cluster's name.
         poll_s: Seconds between two looks at the progress of CloudFormation.
     """
@@ -71,15 +72,26 @@ class Stack:
         """Whether the stack exists, whatever its state."""
         return self._status() is not None
 
-    def parameters(self) -> dict[str, str]:
-        """The values of this stack's parameters; none if there is no stack.
+    def await_others(self, told: Callable[[str], None]) -> None:
+        """Wait for a change that is under way, such as one of a call that was cut short.
 
-        A parameter that CloudFormation looks up has its last value.
+        Args:
+            told: Called with a sentence if there is one.
+
+        Raises:
+            CloudError: The change does not end within half an hour.
         """
+        if (status := self._status() or "").endswith(_UNDER_WAY):
+            told(f"The stack {self.name} is {status}: waiting for the end of that")
+            self._until(
+                lambda: not (self._status() or "").endswith(_UNDER_WAY), "the stack is at rest"
+            )
+
+    def parameters(self) -> dict[str, str]:
+        """The values of this stack's parameters; none if there is no stack."""
         described = self._described() or {}
         return {
-            parameter["ParameterKey"]: parameter.get("ResolvedValue")
-            or parameter.get("ParameterValue", "")
+            parameter["ParameterKey"]: parameter.get("ParameterValue", "")
             for parameter in described.get("Parameters", ())
         }
 
@@ -107,52 +119,43 @@ class Stack:
         if refusal := _refusal(self.name, self._cluster, status or ""):
             raise refusal
         exists = status is not None
-        kept = self._kept() - parameters.keys() if exists else set()
+        declared = {parameter["ParameterKey"] for parameter in self._summary()}
+        kept = declared & self.parameters().keys() - parameters.keys()
         stated: list[dict[str, Any]]
         stated = [
             {"ParameterKey": key, "ParameterValue": value} for key, value in parameters.items()
         ]
         stated += [{"ParameterKey": key, "UsePreviousValue": True} for key in sorted(kept)]
-        answer = self._change_set(exists, stated)
-        if answer is None:
+        change_set = self._client.create_change_set(
+            StackName=self.name,
+            ChangeSetName=f"eva-{uuid.uuid4().hex}",
+            ChangeSetType="UPDATE" if exists else "CREATE",
+            TemplateBody=template(),
+            Parameters=stated,
+            Capabilities=["CAPABILITY_IAM"],
+            Tags=[{"Key": "eva:deployment", "Value": self.name}],
+        )["Id"]
+        changes = self._await_changes(change_set)
+        if changes is None:
+            self.drop(change_set)
             return "", []
-        change_set = self._await_change_set(answer)
-        if change_set is None:
-            self.drop(answer)
-            return "", []
-        return answer, list(_changes(change_set))
-
-    def _change_set(self, exists: bool, parameters: list[dict[str, Any]]) -> str | None:
-        """Create a change set; returns its id, or `None` if there is nothing to change."""
-        try:
-            answer = self._client.create_change_set(
-                StackName=self.name,
-                ChangeSetName=f"eva-{int(time.time())}",
-                ChangeSetType="UPDATE" if exists else "CREATE",
-                TemplateBody=template(),
-                Parameters=parameters,
-                Capabilities=["CAPABILITY_IAM"],
-                Tags=[{"Key": "eva:deployment", "Value": self.name}],
-            )
-        except (BotoCoreError, ClientError) as error:
-            if "No updates" in str(error):
-                return None
-            raise _translated(error) from error
-        return str(answer["Id"])
+        return change_set, changes
 
     def drop(self, change_set: str) -> None:
         """Delete a change set, and the empty stack that was created for it."""
-        _told(lambda: self._client.delete_change_set(ChangeSetName=change_set, StackName=self.name))
+        self._client.delete_change_set(ChangeSetName=change_set, StackName=self.name)
+        self.remove_shell()
+
+    def remove_shell(self) -> None:
+        """Delete the empty stack that a proposal leaves behind if it is not carried out."""
         if not self.exists():
             with contextlib.suppress(CloudError):
-                _told(lambda: self._client.delete_stack(StackName=self.name))
+                self._client.delete_stack(StackName=self.name)
 
     def execute(self, change_set: str) -> None:
         """Start to execute a change set."""
         self._last_event = self._newest_event()
-        _told(
-            lambda: self._client.execute_change_set(ChangeSetName=change_set, StackName=self.name)
-        )
+        self._client.execute_change_set(ChangeSetName=change_set, StackName=self.name)
 
     def resources(self) -> dict[str, str]:
         """Ids of the resources that the stack has, finished or not, by name in the template.
@@ -197,7 +200,7 @@ class Stack:
         def look() -> bool:
             # In this order: what began before the status was asked for is in the status.
             begun, status = self._newest_event() != self._last_event, str(self._status())
-            if not begun or status.endswith("_IN_PROGRESS"):
+            if not begun or status.endswith(_UNDER_WAY):
                 return False
             self._raise_if_failed(("FAILED", "ROLLBACK_COMPLETE"))
             return True
@@ -211,7 +214,7 @@ class Stack:
             CloudError: A resource cannot be removed.
         """
         self._last_event = self._newest_event()
-        _told(lambda: self._client.delete_stack(StackName=self.name))
+        self._client.delete_stack(StackName=self.name)
 
         def look() -> bool:
             if (status := self._status()) == "DELETE_FAILED" and self._events():
@@ -223,10 +226,8 @@ class Stack:
     def _described(self) -> Any:
         try:
             stacks = self._client.describe_stacks(StackName=self.name)["Stacks"]
-        except ClientError as error:
-            if "does not exist" in str(error):
-                return None
-            raise _translated(error) from error
+        except Absent:
+            return None
         return next((stack for stack in stacks if stack["StackStatus"] not in _ABSENT), None)
 
     def _status(self) -> str | None:
@@ -234,39 +235,35 @@ class Stack:
         return None if described is None else str(described["StackStatus"])
 
     def _summary(self) -> list[Any]:
-        summary = _told(lambda: self._client.get_template_summary(TemplateBody=template()))
-        return list(summary["Parameters"])
+        return list(self._client.get_template_summary(TemplateBody=template())["Parameters"])
 
     def _summaries(self) -> list[Any]:
         pages = self._client.get_paginator("list_stack_resources").paginate(StackName=self.name)
-        return _told(
-            lambda: [resource for page in pages for resource in page["StackResourceSummaries"]]
-        )
+        return [resource for page in pages for resource in page["StackResourceSummaries"]]
 
-    def _kept(self) -> set[str]:
-        """The parameters that this stack has, as far as the template still has them."""
-        return self.parameters().keys() & {
-            parameter["ParameterKey"] for parameter in self._summary()
-        }
-
-    def _await_change_set(self, change_set: str) -> Any:
-        """Wait for a change set; `None` if it is empty."""
+    def _await_changes(self, change_set: str) -> list[Change] | None:
+        """The changes of a change set; `None` if nothing would change."""
 
         def look() -> Any:
-            answer = _told(
-                lambda: self._client.describe_change_set(
-                    ChangeSetName=change_set, StackName=self.name
-                )
-            )
+            answer = self._client.describe_change_set(ChangeSetName=change_set, StackName=self.name)
             return answer if answer["Status"].endswith(("COMPLETE", "FAILED")) else None
 
         answer = self._until(look, "CloudFormation works out the changes")
-        if answer["Status"] != "FAILED":
-            return answer
-        reason = answer.get("StatusReason", "")
-        if "didn't contain changes" in reason or "No updates" in reason:
-            return None
-        raise CloudError(f"CloudFormation refuses the stack: {reason}")
+        if answer["Status"] == "FAILED":
+            reason = answer.get("StatusReason", "")
+            if "didn't contain changes" in reason or "No updates" in reason:
+                return None
+            raise CloudError(f"CloudFormation refuses the stack: {reason}")
+        changes = (entry["ResourceChange"] for entry in answer.get("Changes", ()))
+        return [
+            Change(
+                change["Action"],
+                change["LogicalResourceId"],
+                change["ResourceType"],
+                change.get("Replacement", "False"),
+            )
+            for change in changes
+        ]
 
     def _raise_if_failed(self, marks: tuple[str, ...]) -> None:
         """Raise `CloudError` if what was begun has come to a status with one of these words."""
@@ -293,25 +290,16 @@ class Stack:
     def _events(self) -> list[Any]:
         """Events since the last operation began, the newest first."""
         pages = self._client.get_paginator("describe_stack_events").paginate(StackName=self.name)
-        events = []
-        try:
-            for event in (event for page in pages for event in page["StackEvents"]):
-                if event["EventId"] == self._last_event:
-                    break
-                events.append(event)
-        except ClientError as error:
-            if "does not exist" not in str(error):
-                raise _translated(error) from error
-        return events
+        events = (event for page in pages for event in page["StackEvents"])
+        with contextlib.suppress(Absent):
+            return list(takewhile(lambda event: event["EventId"] != self._last_event, events))
+        return []
 
     def _newest_event(self) -> str:
-        try:
+        with contextlib.suppress(Absent):
             events = self._client.describe_stack_events(StackName=self.name)["StackEvents"]
-        except ClientError as error:
-            if "does not exist" in str(error):
-                return ""
-            raise _translated(error) from error
-        return str(events[0]["EventId"]) if events else ""
+            return str(events[0]["EventId"]) if events else ""
+        return ""
 
     def _until(self, look: Callable[[], _T], what: str) -> _T:
         deadline = time.monotonic() + _STACK_TIMEOUT_S
@@ -338,11 +326,6 @@ def _after(status: str, stack: str, cluster: str) -> str:
 
 def _refusal(stack: str, cluster: str, status: str) -> CloudError | None:
     """Why a stack in some status cannot be changed now, `None` if it can."""
-    if status.endswith("_IN_PROGRESS"):
-        return CloudError(
-            f"the stack {stack} is {status}: another change is under way",
-            hint="wait until it is over",
-        )
     stuck = status.endswith("FAILED") or status == "ROLLBACK_COMPLETE"
     if not stuck:
         return None
@@ -350,32 +333,3 @@ def _refusal(stack: str, cluster: str, status: str) -> CloudError | None:
         f"the stack {stack} is {status} and takes no changes",
         hint=_after(status, stack, cluster),
     )
-
-
-def _changes(described: Mapping[str, Any]) -> Iterator[Change]:
-    for entry in described.get("Changes", ()):
-        change = entry["ResourceChange"]
-        yield Change(
-            change["Action"],
-            change["LogicalResourceId"],
-            change["ResourceType"],
-            change.get("Replacement", "False"),
-        )
-
-
-def _told(call: Callable[[], _T]) -> _T:
-    """Call AWS; its errors are raised as `CloudError`."""
-    try:
-        return call()
-    except (BotoCoreError, ClientError) as error:
-        raise _translated(error) from error
-
-
-def _translated(error: BotoCoreError | ClientError) -> CloudError:
-    if isinstance(error, ClientError):
-        details = error.response["Error"]
-        words = f"{details['Code']}: {details.get('Message', '')}"
-        if details["Code"] in _DENIED:
-            return CloudDenied(words, hint="use credentials of an administrator of the account")
-        return CloudError(words)
-    return CloudError(f"AWS: {error}", hint="see AWS_PROFILE and --region")

@@ -10,11 +10,16 @@ from typing import Any
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    CredentialRetrievalError,
+    NoCredentialsError,
+)
 
 from eva_master.adapters.ec2.cloud_time import CloudTime
 from eva_master.adapters.ec2.faults import CloudUnsettled, translate, worth_repeating
-from eva_master.adapters.ec2.limits import CallBuckets
+from eva_master.adapters.ec2.limits import RateLimiter, limiter_of
 from eva_master.adapters.ec2.settings import Ec2Settings
 from eva_master.adapters.ec2.sightings import CLUSTER_TAG, Sighting, sighting
 from eva_master.adapters.loop.clock import SystemClock
@@ -73,7 +78,7 @@ class Aws:
         self._factory = client_factory
         self._clients: dict[str, Any] = {}
         self._lock = threading.Lock()
-        self._limits = CallBuckets(time.monotonic, settings.allowance)
+        self._limiters: dict[str, RateLimiter] = {}
 
     def call(self, service: str, name: str, request: Mapping[str, Any]) -> Any:
         """Call a method of a service.
@@ -87,7 +92,7 @@ class Aws:
             CloudError: `Throttled` and `CloudUnsettled` only after several tries.
         """
         method = getattr(self._client(service), name)
-        limiter = self._limits.of(name)
+        limiter = self._limiter(name)
         longest = FIRST_PAUSE_S
         for tries_left in reversed(range(TRIES)):
             if (pause := limiter.take()) > 0 and self._closing.wait(pause):
@@ -96,6 +101,10 @@ class Aws:
             try:
                 answer = method(**request)
             except (BotoCoreError, ClientError) as error:
+                if isinstance(error, NoCredentialsError | CredentialRetrievalError):
+                    # A client asks for credentials once, and the service may miss an answer.
+                    with self._lock:
+                        self._clients.pop(service, None)
                 fault = translate(error)
                 if isinstance(fault, Throttled):
                     limiter.throttled()
@@ -129,6 +138,13 @@ class Aws:
             if service not in self._clients:
                 self._clients[service] = self._factory(self._settings, service)
             return self._clients[service]
+
+    def _limiter(self, name: str) -> RateLimiter:
+        with self._lock:
+            if name not in self._limiters:
+                allowance = self._settings.allowance
+                self._limiters[name] = limiter_of(name, time.monotonic, allowance)
+            return self._limiters[name]
 
 
 class Ec2Client:

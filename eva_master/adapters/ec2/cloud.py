@@ -18,10 +18,19 @@ import structlog
 
 from eva_master.adapters.ec2.availability import AvailabilityBook
 from eva_master.adapters.ec2.client import Aws, ClientFactory, Ec2Client, boto_client
-from eva_master.adapters.ec2.faults import AlreadyTerminated, retry_after_ms, worth_repeating
+from eva_master.adapters.ec2.faults import (
+    FREE_PLAN_TYPES,
+    AlreadyTerminated,
+    ForbiddenType,
+    FreePlan,
+    NoSpotRole,
+    ServerFault,
+    retry_after_ms,
+    worth_repeating,
+)
 from eva_master.adapters.ec2.launching.images import MachineImages
 from eva_master.adapters.ec2.launching.launch_executor import Launched, LaunchExecutor
-from eva_master.adapters.ec2.launching.launch_records import LaunchRecords, ShortMemory
+from eva_master.adapters.ec2.launching.launch_records import LaunchRecords
 from eva_master.adapters.ec2.quotas import also_over
 from eva_master.adapters.ec2.settings import Ec2Settings
 from eva_master.adapters.ec2.sightings import GONE_TAG, UP_TAG, Sighting, by_instance
@@ -29,7 +38,7 @@ from eva_master.adapters.ec2.spot import SpotPrices
 from eva_master.adapters.ec2.trouble import Troubles
 from eva_master.adapters.ec2.watch import Call, Life
 from eva_master.model.actions import CloudAction, LaunchInstance, SyncCloud, TerminateInstance
-from eva_master.model.catalog import Catalog
+from eva_master.model.catalog import Catalog, Offering, Purchase
 from eva_master.model.events import CloudListed
 from eva_master.ports import Clock, Inbox
 from eva_wire.values.errors import CloudDenied, CloudError, QuotaExceeded, StorageError
@@ -68,8 +77,7 @@ class Ec2Cloud:
         clock: The loop's time, for what EC2 does not date.
         settings: The account's settings.
         user_data: Creates the user data of a launch.
-        launch_records: Records of launches. Without them, a restarted master repeats launches with
-            its new settings.
+        launch_records: Where launches are recorded before EC2 is called.
         catalog: The offerings, for quotas and spot prices.
         client_factory: Creates boto3 clients.
     """
@@ -81,7 +89,7 @@ class Ec2Cloud:
         settings: Ec2Settings,
         *,
         user_data: Callable[[LaunchInstance], str],
-        launch_records: LaunchRecords | None = None,
+        launch_records: LaunchRecords,
         catalog: Catalog = (),
         client_factory: ClientFactory = boto_client,
     ) -> None:
@@ -89,7 +97,7 @@ class Ec2Cloud:
         self._clock = clock
         self._settings = settings
         self._catalog = catalog
-        self._launch_records = ShortMemory() if launch_records is None else launch_records
+        self._launch_records = launch_records
         self._closing = threading.Event()
         aws = Aws(settings, self._closing, client_factory, clock)
         self._time = aws.time
@@ -194,6 +202,10 @@ class Ec2Cloud:
                 _log.warning("launched and terminated already", instance=action.instance)
                 self._stock.unclear(action.offering.id)
                 self._life(action.instance).terminated(error.message)
+            case Launched(action, ServerFault() as error) if self._life(action.instance).hopeless(
+                self._clock.now()
+            ):
+                self._refused(action, error)
             case Launched(action, CloudError() as error) if worth_repeating(error):
                 _log.warning("launch unsettled", instance=action.instance, error=error.message)
                 self._stock.unclear(action.offering.id)
@@ -215,11 +227,7 @@ class Ec2Cloud:
         offering = action.offering
         pause_ms = retry_after_ms(error, offering.purchase)
         retry_at = self._stock.refused(offering.id, pause_ms, self._clock.now())
-        also: tuple[OfferingId, ...] = ()
-        if isinstance(error, QuotaExceeded):
-            also = also_over(offering, self._catalog)
-        elif isinstance(error, CloudDenied):
-            also = tuple(other.id for other in self._catalog if other.id != offering.id)
+        also = _also_refused(offering, error, self._catalog)
         refused = {offering.id, *also}
         pending_same_offering = [
             life
@@ -317,6 +325,27 @@ class Ec2Cloud:
             self._client.tag([seen.ec2_id for seen in ended], GONE_TAG, str(at_ms))
             found.update((seen.instance, seen) for seen in ended)
         return found
+
+
+def _also_refused(
+    offering: Offering, error: CloudError, catalog: Catalog
+) -> tuple[OfferingId, ...]:
+    """Other offerings that would be refused for the same reason."""
+    if isinstance(error, QuotaExceeded):
+        return also_over(offering, catalog)
+    others = [other for other in catalog if other.id != offering.id]
+    match error:
+        case CloudDenied():
+            refused = others
+        case FreePlan():
+            refused = [other for other in others if other.type.name not in FREE_PLAN_TYPES]
+        case NoSpotRole():
+            refused = [other for other in others if other.purchase is Purchase.SPOT]
+        case ForbiddenType():
+            refused = [other for other in others if other.type.name == offering.type.name]
+        case _:
+            refused = []
+    return tuple(other.id for other in refused)
 
 
 def _listing(found: Iterable[Sighting]) -> CloudListed:

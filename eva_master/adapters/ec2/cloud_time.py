@@ -45,7 +45,7 @@ class CloudTime:
             asked_ms: Result of `asked`.
             answer: As boto3 returns it.
         """
-        date_ms = _date_ms(answer)
+        date_ms = date_ms_of(answer)
         if date_ms is None:
             return
         # The answer was dated between the question and now.
@@ -72,7 +72,7 @@ class CloudTime:
         return datetime.fromtimestamp(self.cloud_ms(self._clock.now()) / 1000, UTC)
 
 
-def _date_ms(answer: object) -> int | None:
+def date_ms_of(answer: object) -> int | None:
     """When an answer was made by the clock of whoever made it; `None` if it does not say."""
     value: Any = answer
     for key in ("ResponseMetadata", "HTTPHeaders", "date"):

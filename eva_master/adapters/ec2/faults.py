@@ -23,13 +23,14 @@ from eva_wire.values.errors import (
 
 _CAPACITY = frozenset(
     {
+        "InsufficientAddressCapacity",
         "InsufficientCapacity",
         "InsufficientFreeAddressesInSubnet",
         "InsufficientHostCapacity",
         "InsufficientInstanceCapacity",
         "InsufficientReservedInstanceCapacity",
+        "InsufficientVolumeCapacity",
         "SpotMaxPriceTooLow",
-        "Unsupported",  # The type is not sold in this zone.
     }
 )
 _QUOTA = frozenset(
@@ -64,6 +65,17 @@ _UNSIGNED = frozenset({"AuthFailure", "RequestExpired", "SignatureDoesNotMatch"}
 """Codes of refusals of a request whose signature is dated by a wrong clock, or wrong otherwise."""
 
 _TERMINATED = "IdempotentInstanceTerminated"
+_NO_SPOT_ROLE = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
+_FORBIDDEN_TYPE = "service control policy"
+"""Words of a denial by the account's organization, which often forbids some types alone."""
+_FREE_PLAN = "not eligible for Free Tier"
+FREE_PLAN_TYPES = frozenset(
+    {
+        *("t3.micro", "t3.small", "t4g.micro", "t4g.small"),
+        *("c7i-flex.large", "m7i-flex.large"),
+    }
+)
+"""Types that an account on AWS's free plan may launch."""
 
 RECLAIMED = frozenset({"Server.SpotInstanceShutdown", "Server.SpotInstanceTermination"})
 """Codes of StateReason: EC2 has taken a spot instance back."""
@@ -89,7 +101,25 @@ _ENDS: tuple[tuple[frozenset[str], str, str], ...] = (
 )
 """Meanings of StateReason codes, and advice."""
 
+
+class NotSold(CloudError):
+    """The type is not sold in this zone."""
+
+
+class FreePlan(CloudError):
+    """The account's plan launches a few types alone."""
+
+
+class NoSpotRole(CloudError):
+    """The account has no role for spot instances, and the master may not make it."""
+
+
+class ForbiddenType(CloudError):
+    """A policy of the account's organization forbids a type."""
+
+
 _RETRY_MS: tuple[tuple[type[CloudError], int], ...] = (
+    (NotSold, 7 * 86_400_000),  # When the master looks again at what is sold.
     (CapacityUnavailable, 180_000),
     (QuotaExceeded, 600_000),
     (CloudError, 300_000),
@@ -108,12 +138,16 @@ def end_in_words(code: str, message: str) -> str:
     kind = code.partition(".")[2]
     for codes, about, hint in _ENDS:
         if kind in codes:
-            return f"{about}: {message or code}" + (f" ({hint})" if hint else "")
+            return worded(about, message or code, hint)
     return message or code
 
 
 class CloudUnsettled(CloudError):
     """EC2 did not answer, or its answer does not tell whether the call took effect."""
+
+
+class ServerFault(CloudUnsettled):
+    """EC2 answered that it failed itself."""
 
 
 class AlreadyTerminated(CloudError):
@@ -139,6 +173,8 @@ def _answered(error: ClientError) -> CloudError:
     code = error.response["Error"]["Code"]
     status = error.response["ResponseMetadata"]["HTTPStatusCode"]
     words = f"{code}: {error.response['Error'].get('Message', '')}"
+    if (narrow := _narrow(code, words)) is not None:
+        return narrow
     if code == _TERMINATED:
         return AlreadyTerminated(words)
     if code in _CAPACITY:
@@ -152,7 +188,23 @@ def _answered(error: ClientError) -> CloudError:
         return CloudDenied(words, hint=hint)
     if code in _DENIED:
         return CloudDenied(words, hint="check the IAM policy of the master")
-    return CloudUnsettled(words) if status >= 500 else CloudError(words)
+    return ServerFault(words) if status >= 500 else CloudError(words)
+
+
+def _narrow(code: str, words: str) -> CloudError | None:
+    """The error of a refusal that rules some offerings out; `None` for any other."""
+    if code == "Unsupported":
+        return NotSold(words)
+    if code == "InvalidParameterCombination" and _FREE_PLAN in words:
+        hint = "upgrade the account: aws freetier upgrade-account-plan --account-plan-type PAID"
+        return FreePlan(f"the account is on AWS's free plan: {words}", hint=hint)
+    if code == _NO_SPOT_ROLE:
+        hint = "aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
+        return NoSpotRole(words, hint=hint)
+    if code in _DENIED and _FORBIDDEN_TYPE in words:
+        hint = "a policy of the organization (SCP) forbids this: ask its administrator"
+        return ForbiddenType(words, hint=hint)
+    return None
 
 
 def worth_repeating(error: CloudError) -> bool:
@@ -177,5 +229,12 @@ def reason(error: CloudError) -> str:
         CapacityUnavailable: "no capacity",
         QuotaExceeded: "quota of the AWS account exceeded",
         CloudDenied: "EC2 denied the launch",
+        NotSold: "not sold in this zone",
+        ServerFault: "EC2 failed for ten minutes",
     }.get(type(error), "EC2 refused the launch")
-    return f"{about}: {error.message}" + (f" ({error.hint})" if error.hint else "")
+    return worded(about, error.message, error.hint)
+
+
+def worded(about: str, message: str, hint: str) -> str:
+    """A sentence about an error: what is wrong, AWS's words, and advice if there is some."""
+    return f"{about}: {message}" + (f" ({hint})" if hint else "")

@@ -83,27 +83,13 @@ class RateLimiter:
         self._at = now
 
 
-class CallBuckets:
-    """The token buckets of all API calls.
+def limiter_of(call: str, clock: Callable[[], float], share: float = 1.0) -> RateLimiter:
+    """The token bucket of an API call.
 
     Args:
+        call: Its name in boto3.
         clock: See `RateLimiter`.
-        share: Share of AWS's default limits to use.
+        share: Share of AWS's default limit to use.
     """
-
-    def __init__(self, clock: Callable[[], float], share: float = 1.0) -> None:
-        self._clock = clock
-        self._share = share
-        self._lock = threading.Lock()
-        self._limiters: dict[str, RateLimiter] = {}
-
-    def of(self, call: str) -> RateLimiter:
-        """The bucket of an API call, by its name in boto3."""
-        with self._lock:
-            if call not in self._limiters:
-                granted = _ALLOWANCES.get(call, _READING)
-                allowance = CallLimit(
-                    max(1.0, granted.burst * self._share), granted.per_s * self._share
-                )
-                self._limiters[call] = RateLimiter(allowance, self._clock)
-            return self._limiters[call]
+    granted = _ALLOWANCES.get(call, _READING)
+    return RateLimiter(CallLimit(max(1.0, granted.burst * share), granted.per_s * share), clock)

@@ -1,10 +1,11 @@
-"""How much of an instance's memory tasks may use."""
+"""How much of an instance's memory tasks may use, how much disk they may have, and its price."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from eva_master.model.catalog import Offering
+from eva_master.adapters.ec2.settings import MOST_VOLUME_GIB
+from eva_master.model.catalog import Attached, Offering, with_attached
 
 RESERVED_MIB = 400
 """For the system, the container engine and the worker."""
@@ -20,9 +21,16 @@ def offered_mib(listed_mib: int) -> int:
     return max(listed_mib * _GUEST_PER_MILLE // 1000 - RESERVED_MIB, listed_mib // 8, 1)
 
 
-def for_tasks(offering: Offering) -> Offering:
-    """An offering of what tasks may use of a type, rather than of what it is listed with."""
+def for_tasks(offering: Offering, attached: Attached) -> Offering:
+    """An offering of what tasks may use of a type, and at the price of all that is launched.
+
+    Args:
+        offering: A type as AWS lists it.
+        attached: The root volume and the address of its instances.
+    """
     machine = offering.type
     memory = offered_mib(machine.capacity.memory_mib)
-    capacity = replace(machine.capacity, memory_mib=memory)
-    return replace(offering, type=replace(machine, capacity=capacity))
+    disk = 1024 * max(0, MOST_VOLUME_GIB - attached.root_gib)
+    capacity = replace(machine.capacity, memory_mib=memory, disk_mib=disk)
+    sized = replace(offering, type=replace(machine, capacity=capacity, sized_disk=True))
+    return with_attached(sized, attached)

@@ -6,7 +6,7 @@ import json
 import re
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,6 +17,10 @@ from eva_master.adapters.ec2.spot import market, micro_dollars
 
 PRICE_LIST_REGION = "us-east-1"
 """A region with the Price List API, which knows the prices of all regions."""
+GIB_MONTH = 80_000
+"""Price of a GiB of gp3 a month in us-east-1, should the price list not tell that of a region."""
+ADDRESS_HOUR = 5_000
+"""Price of a public IPv4 address per hour, in every region (aws.amazon.com/vpc/pricing)."""
 _TYPES_PRICED_ONE_BY_ONE = 30
 """Up to so many types, prices are requested one by one."""
 _NAMES_PER_CALL = 100
@@ -46,13 +50,14 @@ def take_snapshot(
     aws = Aws(settings, closing, client_factory)
     described = {entry["InstanceType"]: entry for entry in _described(aws, architectures, names)}
     chosen = sorted(described)
-    zones = _zones(aws, chosen)
+    zones = zones_of(aws, chosen)
     spot = market(aws, chosen) if chosen else {}
     price_list = Aws(replace(settings, region=PRICE_LIST_REGION), closing, client_factory)
     prices = _prices(price_list, settings.region, chosen)
     return CatalogSnapshot(
         region=settings.region,
         taken=datetime.now(UTC).replace(microsecond=0),
+        gib_month=_gib_month(price_list, settings.region) or 0,
         types={
             name: _sold(
                 described[name],
@@ -66,22 +71,9 @@ def take_snapshot(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ListPrices:
-    """Prices of a region, in micro-dollars; `None` for what the list does not have.
-
-    Attributes:
-        instance: Price per hour of an instance on demand.
-        gp3_gib_month: Price per month of a GiB of gp3 volume.
-    """
-
-    instance: int | None
-    gp3_gib_month: int | None
-
-
 def list_prices(
     settings: Ec2Settings, machine: str, client_factory: ClientFactory = boto_client
-) -> ListPrices:
+) -> tuple[int | None, int | None]:
     """Look prices up in the Price List.
 
     Args:
@@ -89,21 +81,25 @@ def list_prices(
         machine: An instance type.
         client_factory: Makes the clients of boto3.
 
+    Returns:
+        Per hour of an instance on demand, and per month of a GiB of gp3 volume, in micro-dollars;
+        `None` for what the list does not have.
+
     Raises:
         CloudError: AWS does not answer.
     """
     list_settings = replace(settings, region=PRICE_LIST_REGION)
     aws = Aws(list_settings, threading.Event(), client_factory)
-    fields = {
-        "regionCode": settings.region,
-        "productFamily": "Storage",
-        "volumeApiName": "gp3",
-    }
+    instance = _prices(aws, settings.region, [machine]).get(machine)
+    return instance, _gib_month(aws, settings.region)
+
+
+def _gib_month(aws: Aws, region: str) -> int | None:
+    """Price of a GiB of gp3 a month, in micro-dollars."""
+    fields = {"regionCode": region, "productFamily": "Storage", "volumeApiName": "gp3"}
     products = [product for page in _products(aws, fields) for product in page]
     volumes = [price for product in products for unit, price in _terms(product) if unit == "GB-Mo"]
-    return ListPrices(
-        _prices(aws, settings.region, [machine]).get(machine), next(iter(volumes), None)
-    )
+    return next(iter(volumes), None)
 
 
 def _described(
@@ -155,7 +151,7 @@ def _sold(
     )
 
 
-def _zones(aws: Aws, types: Sequence[str]) -> dict[str, set[str]]:
+def zones_of(aws: Aws, types: Sequence[str]) -> dict[str, set[str]]:
     """Where each type is sold."""
     zones: dict[str, set[str]] = {}
     for start in range(0, len(types), _NAMES_PER_CALL):

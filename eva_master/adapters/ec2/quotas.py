@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from eva_master.adapters.ec2.client import Aws
 from eva_master.model.catalog import Catalog, Offering, Purchase
 from eva_wire.values.errors import CloudError
 from eva_wire.values.ids import OfferingId
-
-Call = Callable[[str, str, Mapping[str, Any]], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +29,7 @@ class VcpuQuota:
 
 
 _STANDARD = ("a", "c", "d", "h", "i", "m", "r", "t", "z")
-_QUOTAS: Mapping[Purchase, tuple[VcpuQuota, ...]] = {
+QUOTAS: Mapping[Purchase, tuple[VcpuQuota, ...]] = {
     Purchase.ON_DEMAND: (
         VcpuQuota("L-6E869C2A", "Running On-Demand DL instances", ("dl",)),
         VcpuQuota("L-74FC7D96", "Running On-Demand F instances", ("f",)),
@@ -79,9 +78,7 @@ def quota_of(type_name: str, purchase: Purchase) -> VcpuQuota | None:
         return None
     letters, generation = match.groups()
     names = {letters} if letters in _APART else {letters[0], letters + generation}
-    return next(
-        (quota for quota in _QUOTAS[purchase] if not names.isdisjoint(quota.families)), None
-    )
+    return next((quota for quota in QUOTAS[purchase] if not names.isdisjoint(quota.families)), None)
 
 
 def also_over(offering: Offering, catalog: Catalog) -> tuple[OfferingId, ...]:
@@ -97,13 +94,13 @@ def also_over(offering: Offering, catalog: Catalog) -> tuple[OfferingId, ...]:
     )
 
 
-def in_words(offering: Offering, catalog: Catalog, call: Call) -> str:
+def in_words(offering: Offering, catalog: Catalog, aws: Aws) -> str:
     """Describe the quota that an offering exceeds, and how much of it is in use.
 
     Args:
         offering: The refused offering.
         catalog: Tells the vCPUs of instance types, which EC2's listing does not contain.
-        call: Makes a call, such as ``call("ec2", "describe_instances", {...})``.
+        aws: Makes the calls.
 
     Returns:
         A sentence. If AWS does not answer, it only says what is known without asking.
@@ -112,38 +109,33 @@ def in_words(offering: Offering, catalog: Catalog, call: Call) -> str:
     if quota is None:
         return f"a quota on {offering.type.name}"
     needed = offering.type.capacity.milli_cpus // 1000
-    vcpus = {sold.type.name: sold.type.capacity.milli_cpus // 1000 for sold in (*catalog, offering)}
     try:
-        answer = call(
-            "service-quotas", "get_service_quota", {"ServiceCode": "ec2", "QuotaCode": quota.code}
-        )
-        used = sum(
-            _vcpus(instance, vcpus)
-            for instance in _running(call)
-            if quota_of(instance["InstanceType"], _purchase(instance)) == quota
-        )
+        name, value, used = standing(quota, (*catalog, offering), aws)
     except CloudError:
         return f"the quota {quota.name!r} ({quota.code}) has no room for {needed} vCPUs"
-    name, value = answer["Quota"]["QuotaName"], answer["Quota"]["Value"]
     return (
         f"the quota {name!r} ({quota.code}) is {value:g} vCPUs, {used} are in use, "
         f"and {offering.type.name} needs {needed}"
     )
 
 
-def _running(call: Call) -> Iterator[Mapping[str, Any]]:
-    """All instances of the account that count against the quota."""
-    request: dict[str, Any] = {
+def standing(quota: VcpuQuota, catalog: Catalog, aws: Aws) -> tuple[str, float, int]:
+    """Name and value of a quota, and the vCPUs that count against it now; raises `CloudError`."""
+    vcpus = {sold.type.name: sold.type.capacity.milli_cpus // 1000 for sold in catalog}
+    request = {"ServiceCode": "ec2", "QuotaCode": quota.code}
+    answer = aws.call("service-quotas", "get_service_quota", request)
+    alive = {
         "Filters": [{"Name": "instance-state-name", "Values": ["pending", "running"]}],
         "MaxResults": 1000,
     }
-    while True:
-        page = call("ec2", "describe_instances", request)
-        for reservation in page["Reservations"]:
-            yield from reservation["Instances"]
-        if not page.get("NextToken"):
-            return
-        request["NextToken"] = page["NextToken"]
+    used = sum(
+        _vcpus(instance, vcpus)
+        for page in aws.pages("ec2", "describe_instances", alive)
+        for reservation in page["Reservations"]
+        for instance in reservation["Instances"]
+        if quota_of(instance["InstanceType"], _purchase(instance)) == quota
+    )
+    return answer["Quota"]["QuotaName"], answer["Quota"]["Value"], used
 
 
 def _purchase(instance: Mapping[str, Any]) -> Purchase:

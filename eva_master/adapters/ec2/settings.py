@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+MOST_VOLUME_GIB = 16_384
+"""Of gp3, in every region."""
 _AMAZON_LINUX = "ssm:/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-{}"
 _NVIDIA = "ssm:/aws/service/deeplearning/ami/{}/base-oss-nvidia-driver-gpu-amazon-linux-2023/latest/ami-id"  # noqa: E501
 
@@ -15,6 +17,8 @@ IMAGES: Mapping[str, str] = {
     "arm64-gpu": _NVIDIA.format("arm64"),
 }
 """Default images of AWS: Amazon Linux 2023, with NVIDIA's driver for instances with GPUs."""
+VOLUMES: Mapping[str, int] = {"x86_64": 30, "arm64": 30, "x86_64-gpu": 100, "arm64-gpu": 100}
+"""Default sizes of root volumes in GiB, by the keys of images."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +35,8 @@ class Ec2Settings:
         subnets: Subnet by zone. A zone that is not listed uses its default subnet.
         security_groups: Ids; none for the VPC's default group.
         instance_profile: Name of the IAM instance profile, empty for none.
-        launch_template: ``NAME`` or ``NAME:VERSION``, by name or id; these settings override it.
-            Empty for none.
-        root_volume_gib: Size of the root volume, for images and tasks' files.
+        root_volumes: Sizes of root volumes in GiB, for images and files of tasks that state no
+            disk, by the keys of `images`. The disk that tasks state comes on top.
         kms_key: Id of the key that the root volume is encrypted with, empty for the account's.
         tags: More tags for instances and their volumes.
         endpoint: URL of the API, empty for AWS's own.
@@ -55,8 +58,7 @@ class Ec2Settings:
     subnets: Mapping[str, str] = field(default_factory=dict)
     security_groups: tuple[str, ...] = ()
     instance_profile: str = ""
-    launch_template: str = ""
-    root_volume_gib: int = 100
+    root_volumes: Mapping[str, int] = field(default_factory=lambda: VOLUMES)
     kms_key: str = ""
     tags: Mapping[str, str] = field(default_factory=dict)
     endpoint: str = ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eva_master.adapters.ec2.faults import CloudUnsettled
+from eva_master.adapters.ec2.faults import CloudUnsettled, worded
 from eva_master.model.events import CloudTrouble
 from eva_wire.values.errors import CloudDenied, CloudError, Throttled
 from eva_wire.values.ids import Millis
@@ -58,5 +58,4 @@ class Troubles:
 def in_words(error: CloudError) -> str:
     """A sentence about what fails, EC2's message, and what to do."""
     about, remedy = next((words, hint) for kind, words, hint in _ABOUT if isinstance(error, kind))
-    hint = error.hint or remedy
-    return f"{about}: {error.message.removeprefix('EC2: ')}" + (f" ({hint})" if hint else "")
+    return worded(about, error.message.removeprefix("EC2: "), error.hint or remedy)

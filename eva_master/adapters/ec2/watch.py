@@ -17,6 +17,8 @@ from eva_wire.values.ids import InstanceId, Millis
 
 _FIRST_PAUSE_MS = 1_000
 _LONGEST_PAUSE_MS = 300_000
+_HOPELESS_MS = 600_000
+"""Time after which a launch that EC2 fails to carry out each time is given up."""
 _REMEMBERED_MS = 7_200_000
 """Time after which an ended instance is forgotten; EC2 itself forgets it sooner."""
 
@@ -63,6 +65,7 @@ class Life:
     listed: bool = False
     why: str = ""
     _unclear: int = 0
+    _unclear_since: Millis | None = None
     _not_before: Millis = Millis(0)
 
     def launch(self, action: LaunchInstance) -> None:
@@ -119,9 +122,18 @@ class Life:
         """
         self.launching = False
         self.unsettled = True
+        self._unclear_since = now if self._unclear_since is None else self._unclear_since
         pause_ms = min(_FIRST_PAUSE_MS << self._unclear, _LONGEST_PAUSE_MS)
         self._unclear += 1
         self._not_before = Millis(now + pause_ms)
+
+    def hopeless(self, now: Millis) -> bool:
+        """Whether its launch has been unclear for so long that another offering is to be tried.
+
+        An instance that shows up after all is terminated.
+        """
+        since = self._unclear_since
+        return since is not None and now - since >= _HOPELESS_MS
 
     def refused(self, error: CloudError, retry_at: Millis) -> LaunchFailed | None:
         """Note that RunInstances has made no instance, and when to try again."""

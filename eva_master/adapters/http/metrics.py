@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Histogram, make_wsgi_app
@@ -15,11 +15,14 @@ from prometheus_client.core import (
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from eva_master.adapters.http.budgets import BudgetFigures, budget_figures, budget_metrics
 from eva_master.adapters.http.server import HttpsServer
 from eva_master.adapters.loop.gateway import LoopGateway
 from eva_master.adapters.loop.inbox import LiveInbox
+from eva_master.adapters.notices.receivers import ReceiverStatus
 from eva_master.adapters.pki.server import ServerIdentity
 from eva_master.adapters.rpc.server import views
+from eva_master.adapters.rpc.server.overview import attention
 from eva_master.adapters.rpc.workers.sessions import WorkerSessions
 from eva_master.model.accounting.totals import PartitionTotals, TenantTotals
 from eva_master.model.arithmetic.loop_time import WallClock
@@ -65,6 +68,11 @@ class _Figures:
     workers: int
     cloud_fails: bool
     deadlines_at_risk: int
+    budgets: BudgetFigures
+    late_jobs: int
+    silent_agents: int
+    refused_types: int
+    plans_long: bool
 
 
 class MasterMetrics(Collector):
@@ -75,18 +83,26 @@ class MasterMetrics(Collector):
         inbox: Counts what the loop has taken in.
         sessions: The workers.
         clock: For what is owed now.
+        receivers: Tells how the receivers of notices fare.
 
     Attributes:
         registry: Holds all of it.
     """
 
     def __init__(
-        self, *, gateway: LoopGateway, inbox: LiveInbox, sessions: WorkerSessions, clock: Clock
+        self,
+        *,
+        gateway: LoopGateway,
+        inbox: LiveInbox,
+        sessions: WorkerSessions,
+        clock: Clock,
+        receivers: Callable[[], Iterable[ReceiverStatus]] = tuple,
     ) -> None:
         self._gateway = gateway
         self._inbox = inbox
         self._sessions = sessions
         self._clock = clock
+        self._receivers = receivers
         self.registry = CollectorRegistry()
         self._round_seconds = Histogram(
             "eva_round_seconds",
@@ -116,16 +132,19 @@ class MasterMetrics(Collector):
         Raises:
             TimeoutError: The control loop has not begun yet.
         """
-        figures = _figures(self._gateway.latest(_DEADLINE_S), self._clock.now())
+        long = bool(self._gateway.planning())
+        figures = _figures(self._gateway.latest(_DEADLINE_S), self._clock.now(), plans_long=long)
         yield from _states(figures)
         yield from _money(figures)
         yield from _tenants(figures)
         yield from _partitions(figures)
+        yield from budget_metrics(figures.budgets)
         yield _gauge(
             "eva_deadlines_at_risk",
             "Jobs that are late for their deadlines, or have no time left to lose.",
             figures.deadlines_at_risk,
         )
+        yield from _attention(figures)
         yield _gauge("eva_workers_connected", "Workers with a session.", figures.workers)
         yield _gauge(
             "eva_cloud_fails",
@@ -141,13 +160,14 @@ class MasterMetrics(Collector):
         yield _counter("eva_heartbeats", "Heartbeats of workers.", self._sessions.heartbeats)
         yield _counter("eva_inbox_events", "Taken in by the control loop.", self._inbox.received)
         yield _boots(self._sessions)
+        yield from _notices(self._receivers())
 
     def _observe(self, changes: Changes) -> None:
         for round_ in changes.rounds:
             self._round_seconds.observe(round_.planned_ms / 1000)
 
 
-def _figures(model: ReadModel, now: Millis) -> _Figures:
+def _figures(model: ReadModel, now: Millis, *, plans_long: bool) -> _Figures:
     totals = model.totals
     divided, home = model.partitions.divided, model.partitions.default.name
     return _Figures(
@@ -168,7 +188,18 @@ def _figures(model: ReadModel, now: Millis) -> _Figures:
         workers=model.connected,
         cloud_fails=model.trouble.since_ms is not None,
         deadlines_at_risk=sum(_at_risk(job, now, model.wall) for job in model.active.values()),
+        budgets=budget_figures(model, now),
+        late_jobs=sum(_late(job, now, model.wall) for job in model.active.values()),
+        silent_agents=len(attention.silent(model)),
+        refused_types=len(attention.refused_types(model, now)),
+        plans_long=plans_long,
     )
+
+
+def _late(job: Job, now: Millis, wall: WallClock) -> bool:
+    """Whether the deadline of a job has passed."""
+    deadline = job.spec.deadline
+    return deadline is not None and now > deadline.due_ms(job.submitted_ms, wall)
 
 
 def _at_risk(job: Job, now: Millis, wall: WallClock) -> bool:
@@ -176,9 +207,7 @@ def _at_risk(job: Job, now: Millis, wall: WallClock) -> bool:
     deadline = job.spec.deadline
     if deadline is None:
         return False
-    return job.buys in (MarketRule.ALONE, MarketRule.STAYS) or now > deadline.due_ms(
-        job.submitted_ms, wall
-    )
+    return job.buys in (MarketRule.ALONE, MarketRule.STAYS) or _late(job, now, wall)
 
 
 def _states(figures: _Figures) -> Iterator[Metric]:
@@ -276,6 +305,46 @@ def _partitions(figures: _Figures) -> Iterator[Metric]:
         cost.add_metric([name], sums.charged / MILLIS_PER_HOUR / MILLION)
         month.add_metric([name], sums.month_charged / MILLIS_PER_HOUR / MILLION)
     yield from (jobs, tasks, instances, cost, month)
+
+
+def _attention(figures: _Figures) -> Iterator[Metric]:
+    """Figures that are zero while all is well."""
+    yield _gauge("eva_late_jobs", "Jobs whose deadlines have passed.", figures.late_jobs)
+    yield _gauge(
+        "eva_agents_silent",
+        "Instances that are paid for and of whose agents nothing is heard.",
+        figures.silent_agents,
+    )
+    yield _gauge(
+        "eva_types_refused",
+        "Types of instances that the cloud refuses to launch at present.",
+        figures.refused_types,
+    )
+    yield _gauge("eva_planning_long", "1 while a plan takes longer than usual.", figures.plans_long)
+
+
+def _notices(receivers: Iterable[ReceiverStatus]) -> Iterator[Metric]:
+    """Figures by receiver of notices: their names are the settings'."""
+    waiting = GaugeMetricFamily(
+        "eva_notices_waiting", "Notices that a receiver is yet to be sent.", labels=["receiver"]
+    )
+    failing = GaugeMetricFamily(
+        "eva_notices_failing", "1 while a receiver takes no notices.", labels=["receiver"]
+    )
+    sent = CounterMetricFamily(
+        "eva_notices_sent", "Notices that a receiver took.", labels=["receiver"]
+    )
+    dropped = CounterMetricFamily(
+        "eva_notices_dropped",
+        "Notices that a receiver was not sent: too many waited, or for too long.",
+        labels=["receiver"],
+    )
+    for status in receivers:
+        waiting.add_metric([status.name], status.waiting)
+        failing.add_metric([status.name], bool(status.reason))
+        sent.add_metric([status.name], status.sent)
+        dropped.add_metric([status.name], status.dropped)
+    yield from (waiting, failing, sent, dropped)
 
 
 def _boots(sessions: WorkerSessions) -> Metric:

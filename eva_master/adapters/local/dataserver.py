@@ -19,7 +19,7 @@ BURST_S = 0.02
 _PATTERN = bytes(range(256)) * (CHUNK // 256)
 
 
-class Bandwidth:
+class TokenBucket:
     """A token bucket that readers draw from in turn.
 
     Each draw gets the next free slot of the link's time. A reader asks for its next chunk after it
@@ -54,7 +54,7 @@ class DataServer:
 
     def __init__(self, rate: int, address: str = "127.0.0.1") -> None:
         self._server = _Server((address, 0), _Handler)
-        self._server.link = Bandwidth(rate)
+        self._server.link = TokenBucket(rate)
         self.url = f"http://{address}:{self._server.server_port}"
         """The port that it listens on."""
 
@@ -66,7 +66,7 @@ class DataServer:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
-    link: Bandwidth
+    link: TokenBucket
 
 
 class _Handler(BaseHTTPRequestHandler):

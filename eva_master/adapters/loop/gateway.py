@@ -17,7 +17,9 @@ from eva_master.model.events import (
     JobSubmitted,
     MoveRequested,
     NodeRequested,
+    RemovalRequested,
     ResumeRequested,
+    SecretChanged,
     SuspendRequested,
 )
 from eva_master.ports import Inbox
@@ -35,6 +37,8 @@ Command = (
     | DrainRequested
     | NodeRequested
     | MoveRequested
+    | SecretChanged
+    | RemovalRequested
 )
 
 _READERS = 4

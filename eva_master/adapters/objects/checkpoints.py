@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 
 import structlog
 
-from eva_master.adapters.objects import outputs
-from eva_master.model.actions import ListCheckpoints, PlaceOutputs
-from eva_master.model.events import CheckpointsListed, OutputsPlaced
-from eva_master.ports import Inbox, ObjectStore
+from eva_master.adapters.objects import outputs, removals
+from eva_master.model.actions import FindExpired, ListCheckpoints, PlaceOutputs, RemoveResults
+from eva_master.model.events import (
+    CheckpointsListed,
+    OutputsPlaced,
+    ResultsExpired,
+    ResultsRemoved,
+)
+from eva_master.ports import Clock, Inbox, ObjectStore
 from eva_wire.values.errors import EvaError
-from eva_wire.values.ids import RunId
+from eva_wire.values.ids import JobId, Millis, RunId
 
 _NUMBER = re.compile(r"[0-9]{8,16}")
 _MOST_GENERATION = 2**53 - 1
 """Largest number of a generation: agents store none that is larger."""
+
+Ended = Callable[[Millis, Millis, int], tuple[Sequence[JobId], Millis]]
+"""Finds jobs that ended after a time and up to another one, about so many, the earliest first;
+returns them with the time up to which there are no others."""
 
 log = structlog.get_logger(__name__)
 
@@ -28,30 +38,72 @@ class StoredCheckpoints:
     Args:
         store: Where workers keep checkpoints.
         inbox: Where the answers are posted.
+        clock: The time of removals.
+        ended: Finds jobs by the time of their end.
     """
 
-    def __init__(self, store: ObjectStore, inbox: Inbox) -> None:
+    def __init__(self, store: ObjectStore, inbox: Inbox, clock: Clock, ended: Ended) -> None:
         self._store = store
         self._inbox = inbox
+        self._clock = clock
+        self._ended = ended
         self._loop = asyncio.get_running_loop()
         self._pending: set[Future[None]] = set()
         self._placing: set[RunId] = set()
+        self._removing: set[JobId] = set()
 
     def request(self, request: ListCheckpoints) -> None:
         """See `eva_master.ports.Checkpoints.request`; any thread may call it."""
-        if self._loop.is_closed():
-            return
-        pending = asyncio.run_coroutine_threadsafe(self._answer(request), self._loop)
-        self._pending.add(pending)
-        pending.add_done_callback(self._pending.discard)
+        self._begin(self._answer(request))
 
     def place(self, request: PlaceOutputs) -> None:
         """See `eva_master.ports.Checkpoints.place`; any thread may call it."""
+        self._begin(self._place(request))
+
+    def remove(self, request: RemoveResults) -> None:
+        """See `eva_master.ports.Checkpoints.remove`; any thread may call it."""
+        self._begin(self._remove_results(request))
+
+    def expired(self, request: FindExpired) -> None:
+        """See `eva_master.ports.Checkpoints.expired`; any thread may call it."""
+        self._begin(self._find_expired(request))
+
+    def _begin(self, work: Coroutine[None, None, None]) -> None:
         if self._loop.is_closed():
+            work.close()
             return
-        pending = asyncio.run_coroutine_threadsafe(self._place(request), self._loop)
+        pending = asyncio.run_coroutine_threadsafe(work, self._loop)
         self._pending.add(pending)
         pending.add_done_callback(self._pending.discard)
+
+    async def _remove_results(self, request: RemoveResults) -> None:
+        job = request.job
+        if job in self._removing:
+            return
+        self._removing.add(job)
+        error = ""
+        try:
+            await removals.remove(self._store, job, request.by, self._clock.now())
+        except EvaError as failure:
+            error = failure.message
+        except Exception as failure:
+            error = repr(failure)
+        finally:
+            self._removing.discard(job)
+        if error:
+            log.warning("results not removed", job=job, error=error)
+        else:
+            log.info("results removed", job=job, by=request.by or "results_kept")
+        self._inbox.post(ResultsRemoved(job, error))
+
+    async def _find_expired(self, request: FindExpired) -> None:
+        wanted = request.after_ms, request.until_ms, request.most
+        try:
+            jobs, until = await asyncio.to_thread(self._ended, *wanted)
+        except EvaError as failure:
+            log.warning("ended jobs not found", error=failure.message)
+            return
+        self._inbox.post(ResultsExpired(tuple(jobs), until))
 
     async def _place(self, request: PlaceOutputs) -> None:
         if request.run in self._placing:

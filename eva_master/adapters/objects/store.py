@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import obstore
-from obstore.exceptions import BaseError
+from obstore.exceptions import BaseError, PreconditionError
 from obstore.store import ObjectStore as Backend
 
-from eva_wire.values.errors import InvalidKey, NotFound, StorageError, StorageFull
+from eva_master.ports import StoredObject
+from eva_wire.values.errors import InvalidKey, NotFound, ObjectChanged, StorageError, StorageFull
+from eva_wire.values.ids import Millis
+
+if TYPE_CHECKING:
+    from obstore import GetOptions, ObjectMeta
 
 _PART_BYTES = 8 * 1024 * 1024
 """Size of a part in a multipart upload. S3 requires at least 5 MiB and at most 10,000 parts."""
 _PARALLEL_PARTS = 4
 """Parts uploaded at a time; with `_PART_BYTES` they bound the memory of a streaming put."""
+
+_LISTED_AT_ONCE = 1_000
 
 _LEAST_ROOM = 1 << 30
 """Bytes of a disk that uploads leave free, or a tenth of a small disk: others write there, too,
@@ -86,14 +94,58 @@ class Objects:
             part = await obstore.get_range_async(self._backend, location, start=offset, end=end)
             return bytes(part)
 
-    async def size(self, key: str) -> int | None:
-        """The size of an object in bytes; `None` if there is none."""
+    async def piece(self, key: str, offset: int, length: int, version: str = "") -> bytes:
+        """Read a piece of an object, with one request.
+
+        Args:
+            key: The object.
+            offset: Byte that the piece begins with.
+            length: Size of the piece in bytes, at least 1.
+            version: Version that the piece is of, see `StoredObject`; any if empty.
+
+        Raises:
+            ObjectChanged: The object is gone, is another version, or ends within the piece.
+        """
+        location = _location(key)
+        options: GetOptions = {"range": (offset, offset + length)}
+        if version:
+            options["if_match"] = version
+        try:
+            with _found(key):
+                answer = await obstore.get_async(self._backend, location, options=options)
+                data = bytes(await answer.bytes_async())
+        except (NotFound, ObjectChanged):
+            data = b""
+        except StorageError:
+            # Each store has words of its own for a piece beyond the end of an object.
+            stored = await self.find(key)
+            if stored is not None and stored.size >= offset + length:
+                raise
+            data = b""
+        if len(data) != length:
+            raise ObjectChanged(f"object {key} has been replaced or removed")
+        return data
+
+    async def find(self, key: str) -> StoredObject | None:
+        """An object without its content; `None` if there is none."""
         location = _location(key)
         try:
             with _found(key):
-                return (await obstore.head_async(self._backend, location))["size"]
+                return _stored(await obstore.head_async(self._backend, location))
         except NotFound:
             return None
+
+    async def size(self, key: str) -> int | None:
+        """The size of an object in bytes; `None` if there is none."""
+        stored = await self.find(key)
+        return None if stored is None else stored.size
+
+    async def below(self, prefix: str) -> AsyncIterator[Sequence[StoredObject]]:
+        """The objects below a prefix, as of `list`, in parts, in any order."""
+        location = _location(prefix.removesuffix("/")) if prefix else None
+        with _failing(prefix):
+            async for batch in obstore.list(self._backend, location, chunk_size=_LISTED_AT_ONCE):
+                yield [_stored(meta) for meta in batch]
 
     async def list(self, prefix: str) -> list[str]:
         """List the keys below a prefix, sorted.
@@ -105,13 +157,9 @@ class Objects:
 
     async def modified(self, prefix: str) -> dict[str, int]:
         """When each object below a prefix, as of `list`, was stored: milliseconds of the epoch."""
-        location = _location(prefix.removesuffix("/")) if prefix else None
-        with _failing(prefix):
-            return {
-                _key(meta["path"]): round(meta["last_modified"].timestamp() * 1000)
-                async for batch in obstore.list(self._backend, location)
-                for meta in batch
-            }
+        return {
+            stored.key: stored.modified_ms async for part in self.below(prefix) for stored in part
+        }
 
     async def delete(self, key: str) -> None:
         """Remove an object; no error if there is none."""
@@ -158,10 +206,21 @@ def _key(location: str) -> str:
     return _ESCAPED.sub(lambda escaped: chr(int(escaped[1], 16)), location)
 
 
+def _stored(meta: ObjectMeta) -> StoredObject:
+    return StoredObject(
+        _key(meta["path"]),
+        meta["size"],
+        Millis(round(meta["last_modified"].timestamp() * 1000)),
+        meta["e_tag"] or "",
+    )
+
+
 @contextmanager
 def _failing(key: str) -> Iterator[None]:
     try:
         yield
+    except PreconditionError as error:
+        raise ObjectChanged(f"object {key} has been replaced") from error
     except BaseError as error:
         # The remaining lines are only for obstore's developers.
         reason = str(error).partition("\n")[0]

@@ -110,6 +110,11 @@ class Authority:
         """The PEM certificates that clients of this cluster must trust."""
         return b"".join(certificate.public_bytes(_PEM) for certificate in self._bundle)
 
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the certificate that signs now, in hex."""
+        return self._bundle[0].fingerprint(hashes.SHA256()).hex()
+
     def issue_master(self, key: PublicKey, hosts: Iterable[str], life_ms: int) -> bytes:
         """A PEM certificate for the master.
 

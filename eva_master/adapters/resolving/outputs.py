@@ -65,9 +65,11 @@ def _left_out(job: JobId, spec: JobSpec, task: str) -> tuple[str, str]:
 
 def _has_several(spec: JobSpec) -> bool:
     """Whether the outputs of a job are one directory for each task; a forked job has one task."""
-    return len(spec.tasks) > 1 or (spec.kind is JobKind.ARRAY and spec.forking.forks == 1)
+    return len(spec.tasks) > 1 or (spec.kind is JobKind.ARRAY and not spec.forked)
 
 
 def _tasks_of(spec: JobSpec) -> TaskNames:
+    if (table := spec.array.table) is not None:
+        return TaskNames(len(spec.tasks), tuple(table.all_names))
     named = len(different(spec.tasks)) > 1 or spec.tasks[0].name
     return TaskNames(len(spec.tasks), tuple(task.name for task in spec.tasks) if named else ())

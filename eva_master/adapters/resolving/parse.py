@@ -16,32 +16,34 @@ from eva_master.model.job import (
     ForkRules,
     JobOutputs,
     JobSpec,
+    JobStage,
     Latency,
     Program,
     Restarts,
-    Stage,
     Stragglers,
     TaskSpec,
+    TaskTable,
 )
 from eva_master.model.resources import Resources
 from eva_wire.jobfile import elastic
 from eva_wire.jobfile.images import image_problems
 from eva_wire.jobfile.outputs import urls
 from eva_wire.jobfile.reading import (
-    job_problems,
-    override_problems,
-    own_variables,
+    as_submitted,
+    large_environments,
     read_document,
     sections_of,
 )
-from eva_wire.jobfile.scalars import environment_problems, grace_problems
+from eva_wire.jobfile.scalars import grace_problems
 from eva_wire.jobfile.schema import ByFamily, JobFile, ResourcesSection, TaskSection
+from eva_wire.jobfile.table import Table
 from eva_wire.text import yamlfile
 from eva_wire.text.cancellation import NEVER_CANCELLED, Cancellation
 from eva_wire.text.yamlfile import Document, Path
 from eva_wire.values.bounds import DEFAULT_TENANT, MOST_GRACE_MS, MOST_TASKS
 from eva_wire.values.errors import InvalidJob, LimitExceeded, Problem, Unplaceable
 from eva_wire.values.ids import MILLION, Family, Workload
+from eva_wire.values.notices import Topic
 
 Value = TypeVar("Value", bound=Hashable)
 
@@ -65,6 +67,8 @@ def parse_job(
     placement: Placement = ANYWHERE,
     tasks_allowed: int = MOST_TASKS,
     grace_allowed_ms: int = MOST_GRACE_MS,
+    table: SubmittedTable | None = None,
+    caller: Mapping[str, str] | None = None,
 ) -> JobSpec:
     """Turn a job file into a job.
 
@@ -86,6 +90,8 @@ def parse_job(
         placement: Where it may run.
         tasks_allowed: How many tasks a job may have here (``limits.tasks_per_job``).
         grace_allowed_ms: How long a grace period may be here (``limits.grace_period``).
+        table: Table whose rows are the tasks.
+        caller: Values of the file's variables that have none; `None` in a preview.
 
     Raises:
         Cancelled: The caller has gone away.
@@ -93,13 +99,13 @@ def parse_job(
         LimitExceeded: The job has more tasks than are allowed.
         Unplaceable: No instance type can hold one of them.
     """
-    document, job = read_document(text, file_name, cancelled)
+    document, job = read_document(text, file_name, cancelled, caller=caller, envs=envs)
+    envs, rows = envs or {}, None if table is None else table.table
+    job, problems = as_submitted(document, job, rows, envs, name)
     families = sorted({offering.type.family for offering in catalog})
     before, unknown = predecessors.found(document, job, find)
     read, unreadable = outputs.resolved(document, job.storage.inputs, before, spec_of)
-    problems = [
-        *override_problems(envs or {}, name),
-        *job_problems(document, job, name),
+    problems += [
         *(inputs or InputRoots()).problems(document, urls(job.storage.inputs)),
         *_family_problems(document, job, sorted({base_family(family) for family in families})),
         *_spot_problems(document, job, families),
@@ -109,31 +115,31 @@ def parse_job(
         *placement.problems(document, job, owner),
         *grace_problems(document, job.grace_period, grace_allowed_ms),
     ]
-    _require_size(document, job, file_name, problems, allowed=tasks_allowed, envs=envs or {})
+    _require_size(document, job, file_name, problems, allowed=tasks_allowed, rows=rows, envs=envs)
 
     def resolved(job: JobFile) -> list[TaskSpec]:
         files, shared, specs = _Files(workdir, build, read), _Shared(), []
         for path, task in sections_of(job):
             cancelled.check()
             resolver = _TaskResolver(document, job, task, path, shared)
-            specs.append(resolver.spec(job.name or name or "", families, files, envs or {}))
+            specs.append(resolver.spec(job.name or name or "", families, files, envs))
             problems.extend(resolver.problems)
         return specs
 
     tasks = resolved(job)
     _refuse(problems, file_name)
     named = name or job.name or ""
-    spec = replace(_spec(job, _runs(job, tasks)), name=named, owner=owner, tenant=tenant)
+    spec = replace(_spec(job, _runs(job, tasks), table), name=named, owner=owner, tenant=tenant)
     spec = predecessors.ordered(spec, job, before)
     spec, misfits = _placed(document, job, tasks, groups.sized(spec, job), (catalog, placement))
     _refuse(misfits, file_name, Unplaceable)
-    if job.spot is None and placement.partitions.home(spec.partition).lends_spot(spec):
-        lent = job.model_copy(update={"spot": "allowed"})
-        spec = replace(spec, tasks=_runs(lent, resolved(lent)))
+    if job.spot is None and placement.partitions.home(spec.partition).allows_spot(spec):
+        allowed = job.model_copy(update={"spot": "allowed"})
+        spec = replace(spec, tasks=_runs(allowed, resolved(allowed)))
     return spec
 
 
-def _spec(job: JobFile, tasks: tuple[TaskSpec, ...]) -> JobSpec:
+def _spec(job: JobFile, tasks: tuple[TaskSpec, ...], table: SubmittedTable | None) -> JobSpec:
     """The job's own part of the specification."""
     return JobSpec(
         name=job.name or "",
@@ -144,12 +150,16 @@ def _spec(job: JobFile, tasks: tuple[TaskSpec, ...]) -> JobSpec:
         total_steps=job.total_steps,
         duration_ms=job.duration,
         unique=job.unique,
+        spans_zones=job.zones == "any",
         latency=Latency(job.latency),
         spot_wait_ms=job.spot_wait,
         worth=groups.worth_of(job),
         deadline=groups.deadline_of(job),
         labels=tuple(sorted(job.labels.items())),
-        stage=Stage(dag=job.dag or ""),
+        secrets=tuple(sorted(job.secrets)),
+        max_cost=job.max_cost,
+        notify=tuple(sorted({Topic(topic) for topic in job.notify})),
+        stage=JobStage(dag=job.dag or ""),
         restarts=Restarts(
             grace_period_ms=job.grace_period,
             checkpoint_ms=job.delays.checkpoint,
@@ -157,7 +167,12 @@ def _spec(job: JobFile, tasks: tuple[TaskSpec, ...]) -> JobSpec:
             checkpoint_interval_ms=job.checkpoint_interval or 0,
         ),
         failing=groups.failing_of(job),
-        array=ArrayRules(job.concurrency, Stragglers(job.stragglers), job.pilots),
+        array=ArrayRules(
+            job.concurrency,
+            Stragglers(job.stragglers),
+            job.pilots,
+            None if table is None else table.of_spec,
+        ),
         forking=ForkRules(job.forks, groups.merging_of(job)),
         training=groups.training_of(job, members=len(tasks)),
     )
@@ -235,6 +250,18 @@ def _demand_path(document: Document, path: Path) -> Path:
     return next(((key,) for key in keys if (*path, key) in document.marks), ())
 
 
+class SubmittedTable(NamedTuple):
+    """The table of an array, and the name of the blob that holds it, empty in a preview."""
+
+    table: Table
+    blob: str = ""
+
+    @property
+    def of_spec(self) -> TaskTable:
+        """The table as the specification of a job has it."""
+        return TaskTable(self.blob, self.table.names)
+
+
 class _Files(NamedTuple):
     """Digests of what came beside the file, and the outputs of other jobs that are read."""
 
@@ -262,13 +289,14 @@ def _require_size(
     problems: Sequence[Problem],
     *,
     allowed: int,
+    rows: Table | None,
     envs: Mapping[str, str],
 ) -> None:
     """Refuse a job that is too large, before its tasks are made; tells other problems too."""
     if (excess := _tasks_problem(document, job, allowed)) is not None:
         error = InvalidJob if problems else LimitExceeded
         raise yamlfile.invalid(error, file_name, [*problems, excess])
-    if large := [*environment_problems(document, job.envs, own_variables(job), envs)]:
+    if large := [*large_environments(document, job, rows, envs)]:
         raise yamlfile.invalid(InvalidJob, file_name, [*problems, *large])
 
 
@@ -364,9 +392,8 @@ class _TaskResolver:
         for key, example in (("cpus", "cpus: 4"), ("memory", "memory: 16GiB")):
             if figures.get(key) is None:
                 self._complain((*where, key), f"{key!r} is missing", f"write {example}")
-        return Resources(
-            figures.get("gpus") or 0, figures.get("cpus") or 0, figures.get("memory") or 0
-        )
+        keys = "gpus", "cpus", "memory", "disk"
+        return Resources(*(figures.get(key) or 0 for key in keys))
 
     def _throughput(self, families: list[Family]) -> tuple[tuple[Family, int], ...]:
         rates = self._job.throughput

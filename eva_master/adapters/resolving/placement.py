@@ -36,6 +36,7 @@ def _distance(candidate: tuple[InstanceType, Resources]) -> tuple[float, str]:
         short.gpus / (need.gpus or 1)
         + short.milli_cpus / (need.milli_cpus or 1)
         + short.memory_mib / (need.memory_mib or 1)
+        + short.disk_mib / (need.disk_mib or 1)
     )
     return missing, machine.name
 
@@ -48,4 +49,6 @@ def _in_words(short: Resources) -> str:
         parts.append(f"{short.milli_cpus / 1000:g} vCPUs")
     if short.memory_mib:
         parts.append(f"{short.memory_mib / 1024:g} GiB of memory")
+    if short.disk_mib:
+        parts.append(f"{short.disk_mib / 1024:g} GiB of disk")
     return " and ".join(parts)

@@ -127,15 +127,26 @@ def _guarded(behaviour: Handler, method: str) -> Handler:
     return generator if inspect.isasyncgenfunction(behaviour) else coroutine
 
 
+def told_error(error: Exception, method: str) -> EvaError:
+    """The error that a caller is told: that of a handler, or the number of an incident.
+
+    Args:
+        error: Raised by a handler.
+        method: The method or the page, for the log.
+    """
+    if isinstance(error, EvaError):
+        return error
+    incident = uuid.uuid4().hex[:12]
+    log.error("handler failed", method=method, incident=incident, exc_info=error)
+    return EvaError(
+        f"internal error {incident}", hint="the master's log has more under this number"
+    )
+
+
 async def _abort(context: Context, error: Exception, method: str) -> None:
     if isinstance(error, grpc.aio.AbortError):
         raise error
-    if not isinstance(error, EvaError):
-        incident = uuid.uuid4().hex[:12]
-        log.error("handler failed", method=method, incident=incident, exc_info=error)
-        error = EvaError(
-            f"internal error {incident}", hint="the master's log has more under this number"
-        )
+    error = told_error(error, method)
     retry_ms = error.retry_after_ms if isinstance(error, Busy) else -1
     await context.abort(
         status_of(error),

@@ -12,10 +12,18 @@ from sqlalchemy import ColumnElement, Connection, Engine, Row, Table, func, sele
 from eva_master.adapters.store import codec, rows, tables, untouched
 from eva_master.adapters.store.journal import check_versions, translated, typed
 from eva_master.model.changes import JobAccount
+from eva_master.model.feed import FeedEvent
 from eva_master.model.records import Ended, Job, TaskRun, untouched_state
 from eva_master.model.records import untouched as as_submitted
-from eva_master.ports.reading import SHOWN, SMALL_JOB, InstanceRecord, JobRecord, TaskPage
-from eva_wire.values.ids import InstanceId, JobId, RunId, number_of, run_id, run_order
+from eva_master.ports.reading import (
+    SHOWN,
+    SMALL_JOB,
+    FeedPage,
+    InstanceRecord,
+    JobRecord,
+    TaskPage,
+)
+from eva_wire.values.ids import InstanceId, JobId, Millis, RunId, number_of, run_id, run_order
 from eva_wire.values.states import TERMINAL_JOB, JobState, RunState, of_task
 
 Id = TypeVar("Id", JobId, InstanceId)
@@ -71,6 +79,18 @@ class SqlArchive:
             job_id = connection.scalar(query)
         return None if job_id is None else JobId(job_id)
 
+    def ended(self, after: Millis, until: Millis, most: int) -> tuple[Sequence[JobId], Millis]:
+        """See `Archive.ended`."""
+        jobs = tables.JOBS.c
+        within = (jobs.ended_ms > after, jobs.ended_ms <= until)
+        in_order = select(jobs.ended_ms).where(*within).order_by(jobs.ended_ms)
+        with self._transaction() as connection:
+            last = connection.scalar(in_order.offset(most - 1).limit(1))
+            last = until if last is None else last
+            query = select(jobs.id).where(jobs.ended_ms > after, jobs.ended_ms <= last)
+            names = connection.scalars(query.order_by(jobs.ended_ms, jobs.number)).all()
+        return [JobId(name) for name in names], Millis(last)
+
     def page_of_jobs(self, before: JobId | None, limit: int) -> Sequence[JobId]:
         """See `Archive.page_of_jobs`."""
         return self._page(tables.JOBS, before, limit)
@@ -123,6 +143,22 @@ class SqlArchive:
             instance.id: InstanceRecord(instance, accounts.get(instance.id))
             for instance in instances_stored
         }
+
+    def events(self, chosen: FeedPage) -> Sequence[FeedEvent]:
+        """See `Archive.events`."""
+        feed = tables.FEED.c
+        conditions = [feed.number > chosen.after]
+        if chosen.before:
+            conditions.append(feed.number < chosen.before)
+        if chosen.job:
+            conditions.append(feed.job == chosen.job)
+        if chosen.instance:
+            conditions.append(feed.instance == chosen.instance)
+        order = feed.number.desc() if chosen.newest else feed.number
+        query = select(tables.FEED).where(*conditions).order_by(order).limit(chosen.most)
+        with self._transaction() as connection:
+            stored = rows.intact(tables.FEED, connection.execute(query).all())
+        return sorted(map(rows.feed_event, stored), key=lambda event: event.number)
 
     def _page(self, table: Table, before: Id | None, limit: int) -> list[Id]:
         query = select(table.c.id).order_by(table.c.number.desc()).limit(limit)

@@ -19,7 +19,8 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from eva_master.adapters.store import task_specs
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.reasons import Reasons
-from eva_master.model.records import NO_PROGRESS, Ended, Instance, Job, TaskRun
+from eva_master.model.progress import NO_PROGRESS
+from eva_master.model.records import Ended, Instance, Job, TaskRun
 from eva_wire.values.errors import StorageError
 
 RECORD_VERSION = 1
@@ -124,9 +125,19 @@ RUNS = Codec(
 INSTANCES = Codec(
     TypeAdapter(list[Instance], config=_CONFIG),
     leave_out=_NOTHING,
-    unsaid=[("offering", "type", "gpu")],
+    unsaid=[
+        ("offering", "attached"),
+        ("offering", "by_disk"),
+        ("offering", "type", "capacity", "disk_mib"),
+        ("offering", "type", "gpu"),
+        ("offering", "type", "sized_disk"),
+    ],
 )
-JOBS = Codec(TypeAdapter(list[Job], config=_CONFIG), leave_out=frozenset({"spec"}))
+JOBS = Codec(
+    TypeAdapter(list[Job], config=_CONFIG),
+    leave_out=frozenset({"spec"}),
+    unsaid=[("missing_secrets",)],
+)
 """Without the spec, which never changes."""
 
 

@@ -66,6 +66,10 @@ _PROBE_BYTES = 64 << 10
 ROUNDS_EXPLAINED = 300
 """Reasons are kept of so many rounds: a day's, if there is one every five minutes."""
 
+FEED_KEPT_MS = 7 * 86_400_000
+_FEED_LOOKED_THROUGH = 1_000
+"""Events after which old ones are deleted."""
+
 _UPSERTS: dict[str, Callable[[Table], Any]] = {
     "sqlite": sqlite.insert,
     "postgresql": postgresql.insert,
@@ -89,16 +93,21 @@ class SqlJournal:
     One thread of one master may use it at a time; see `open`.
     """
 
-    def __init__(self, engine: Engine, lock: ProcessLock | None) -> None:
+    def __init__(
+        self, engine: Engine, lock: ProcessLock | None, feed_kept_ms: int = FEED_KEPT_MS
+    ) -> None:
         self._engine = engine
         self._lock = lock
+        self._feed_kept_ms = feed_kept_ms
         self._upserts = {
             table: upsert(table, engine.dialect.name) for table in tables.METADATA.sorted_tables
         }
         self._active = ActiveJobRows()
 
     @classmethod
-    def open(cls, url: str, *, expected: bool = False) -> SqlJournal:
+    def open(
+        cls, url: str, *, expected: bool = False, feed_kept_ms: int = FEED_KEPT_MS
+    ) -> SqlJournal:
         """Open a journal, created or migrated to this release's schema as need be.
 
         Args:
@@ -106,6 +115,7 @@ class SqlJournal:
                 that driver is installed.
             expected: Whether a master has written to it before, so that an SQLite file that is
                 missing or empty has been lost.
+            feed_kept_ms: Time for which events are kept.
 
         Raises:
             JournalInUse: Another process has this SQLite journal open.
@@ -128,7 +138,7 @@ class SqlJournal:
                     # One that cannot be written is found here, and not by the first commit.
                     connection.exec_driver_sql("DELETE FROM alembic_version WHERE 1 = 0")
                     _check_rows(connection, target)
-            return cls(engine, lock)
+            return cls(engine, lock, feed_kept_ms)
         except BaseException:
             if engine is not None:
                 engine.dispose()  # else its file would stay open, and locked
@@ -200,6 +210,7 @@ class SqlJournal:
                 rows.reasons_row, (entry for entry in changes.rounds if entry.reasons is not None)
             ),
             tables.DOCUMENTS: _latest(rows.document_row, changes.documents().items()),
+            tables.FEED: _latest(rows.feed_row, changes.feed),
         }
         with self._transaction() as connection:
             for table, values in writes.items():
@@ -209,6 +220,9 @@ class SqlJournal:
                 last = max(values["round"] for values in writes[tables.REASONS])
                 old = tables.REASONS.c.round <= last - ROUNDS_EXPLAINED
                 connection.execute(delete(tables.REASONS).where(old))
+            if any(event.number % _FEED_LOOKED_THROUGH == 0 for event in changes.feed):
+                before = tables.FEED.c.at_ms < changes.feed[-1].at_ms - self._feed_kept_ms
+                connection.execute(delete(tables.FEED).where(before))
         self._active.written(changes.jobs, runs, begun)
 
     def document(self, name: str) -> Json:

@@ -16,6 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from eva_master.adapters.store import codec, tables, task_specs
 from eva_master.model.accounting.pool_costs import read, written
 from eva_master.model.changes import InstanceAccount, JobAccount, Round
+from eva_master.model.feed import FeedEvent, FeedKind
 from eva_master.model.planning.plan import Json
 from eva_master.model.records import Instance, Job, TaskRun
 from eva_wire.values.errors import StorageError
@@ -105,7 +106,7 @@ def job_row(job: Job) -> Values:
         "record": codec.JOBS.encode(job),
         "version": codec.RECORD_VERSION,
         "number": number_of(job.id),
-        "ended_ms": job.history[-1][1] if job.state in TERMINAL_JOB else None,
+        "ended_ms": job.since_ms if job.state in TERMINAL_JOB else None,
         "command": job.command,
     }
 
@@ -154,7 +155,7 @@ def instance_row(instance: Instance) -> Values:
         "record": codec.INSTANCES.encode(instance),
         "version": codec.RECORD_VERSION,
         "number": number_of(instance.id),
-        "ended_ms": instance.history[-1][1] if instance.state is InstanceState.GONE else None,
+        "ended_ms": instance.since_ms if instance.state is InstanceState.GONE else None,
     }
 
 
@@ -229,6 +230,29 @@ def round_record(row: Row[Any]) -> Round:
     return Round(
         row.number, row.at_ms, row.planned_ms, row.launches, row.moves, json.loads(row.figures)
     )
+
+
+def feed_row(event: FeedEvent) -> Values:
+    """The row of an event."""
+    return {
+        "number": event.number,
+        "at_ms": event.at_ms,
+        "kind": event.kind.value,
+        "job": event.job,
+        "task": event.task,
+        "instance": event.instance,
+        "owner": event.owner,
+        "text": event.text,
+        "failure": event.failure,
+    }
+
+
+def feed_event(row: Row[Any]) -> FeedEvent:
+    """Read an event from its row."""
+    return FeedEvent(
+        row.number, row.at_ms, FeedKind(row.kind), row.job, row.task, row.instance, row.owner,
+        row.text, row.failure,
+    )  # fmt: skip
 
 
 def reasons_row(record: Round) -> Values:

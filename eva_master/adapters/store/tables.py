@@ -145,6 +145,25 @@ REASONS = Table(
     _checksum(),
 )
 
+FEED = Table(
+    "feed",
+    METADATA,
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("kind", String, nullable=False),
+    Column("job", String, nullable=False),
+    Column("task", String, nullable=False),
+    Column("instance", String, nullable=False),
+    Column("owner", String, nullable=False),
+    Column("text", Text, nullable=False),
+    # Which failure of its task or gang it tells.
+    Column("failure", Integer, nullable=False, server_default="0"),
+    _checksum(),
+    Index("feed_by_job", "job", "number"),
+    Index("feed_by_instance", "instance", "number"),
+    Index("feed_by_time", "at_ms"),
+)
+
 # The values of `Changes`; VALUES itself is a word of SQL.
 DOCUMENTS = Table(
     "documents",
@@ -201,6 +220,48 @@ USER_TOKENS = Table(
     Column("created_ms", BigInteger, nullable=False),
     Column("expires_ms", BigInteger),
     Column("revoked_ms", BigInteger),
+    # Identity of the cloud that got it by a proof.
+    Column("identity", String),
+    _checksum(),
+)
+
+# Values are sealed with the key in the state directory.
+SECRETS = Table(
+    "secrets",
+    METADATA,
+    # Whether the holder is a user or a tenant.
+    Column("kind", String, primary_key=True),
+    Column("holder", String, primary_key=True),
+    Column("name", String, primary_key=True),
+    Column("version", Integer, nullable=False),
+    Column("set_ms", BigInteger, nullable=False),
+    Column("set_by", String, nullable=False),
+    # Bytes of the value.
+    Column("size", Integer, nullable=False),
+    # The key that it was sealed with.
+    Column("key_id", String, nullable=False),
+    Column("sealed", LargeBinary, nullable=False),
+    _checksum(),
+)
+
+# Notices that are still to be sent.
+NOTICES = Table(
+    "notices",
+    METADATA,
+    Column("id", String, primary_key=True),
+    Column("receiver", String, nullable=False),
+    Column("due_ms", BigInteger, nullable=False),
+    Column("tries", Integer, nullable=False),
+    Column("record", Text, nullable=False),
+    _checksum(),
+)
+
+# How far the feed was read for notices, and how many each receiver was sent and was not.
+NOTICE_MARKS = Table(
+    "notice_marks",
+    METADATA,
+    Column("name", String, primary_key=True),
+    Column("value", BigInteger, nullable=False),
     _checksum(),
 )
 

@@ -6,23 +6,27 @@ import hashlib
 import hmac
 import secrets
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Row, insert, select, update
+from sqlalchemy import Connection, Engine, Row, delete, insert, select, update
 
 from eva_master.adapters.store import rows
 from eva_master.adapters.store.journal import translated, typed
 from eva_master.adapters.store.tables import USER_TOKENS
 from eva_master.ports import Clock
-from eva_wire.values.errors import InvalidConfig, NotAuthenticated, NotFound
+from eva_wire.values.errors import InvalidConfig, LimitExceeded, NotAuthenticated, NotFound
 from eva_wire.values.ids import Millis
 from eva_wire.values.users import Role, UserToken, is_owner
 
 _PREFIX = "eva"
 _SECRET_BYTES = 32
+_MOST_LENT = 1_000
+"""Tokens with an end soon that one owner may have in force."""
+_ENDED_KEPT_MS = 30 * 86_400_000
+"""How long tokens that are lent are listed after their end."""
 # Compared with when there is no such token, so that the answer takes as long.
 _NO_DIGEST = hashlib.sha256(b"").hexdigest()
 
@@ -56,7 +60,12 @@ class UserTokens:
         return self._clock.now()
 
     def create(
-        self, owner: str, role: Role, lifetime_ms: int | None = None
+        self,
+        owner: str,
+        role: Role,
+        lifetime_ms: int | None = None,
+        *,
+        identity: str | None = None,
     ) -> tuple[UserToken, str]:
         """Make a token.
 
@@ -64,6 +73,7 @@ class UserTokens:
             owner: The owner of the jobs that are submitted with it.
             role: Role that the token grants.
             lifetime_ms: How long it is valid from now, `None` for no end.
+            identity: Identity of the cloud that has proved itself; `None` if an operator makes it.
 
         Returns:
             The token and its secret, which is kept nowhere.
@@ -82,11 +92,73 @@ class UserTokens:
             key = self._unused_id()
             secret = f"{_PREFIX}_{key}_{secrets.token_hex(_SECRET_BYTES)}"
             expires = None if lifetime_ms is None else Millis(now + lifetime_ms)
-            token = UserToken(key, owner, role, _digest(secret), now, expires)
+            token = UserToken(key, owner, role, _digest(secret), now, expires, identity=identity)
             with self._transaction() as connection:
                 connection.execute(insert(USER_TOKENS), _row(token))
             self._tokens[key] = token
         return token, secret
+
+    def lend(
+        self, owner: str, role: Role, lifetime_ms: int, identity: str
+    ) -> tuple[UserToken, str]:
+        """Make a token that its owner gets without an operator, and again and again.
+
+        Tokens whose end is long past are forgotten, lest there be ever more.
+
+        Raises:
+            LimitExceeded: The owner has too many.
+            StorageError: The database refused; there is no new token.
+        """
+        now = self.now()
+        ends = [
+            token.expires_ms
+            for token in self.all()
+            if token.owner == owner and token.revoked_ms is None and token.expires_ms
+        ]
+        if sum(now < end <= now + lifetime_ms for end in ends) >= _MOST_LENT:
+            raise LimitExceeded(
+                f"{owner} has {_MOST_LENT:,} tokens in force that end soon",
+                hint="use one for longer, or revoke some: eva token ls, eva token revoke",
+            )
+        self._forget(now - _ENDED_KEPT_MS)
+        return self.create(owner, role, lifetime_ms, identity=identity)
+
+    def revoke_lent(self, granted: Callable[[str], tuple[str, Role] | None]) -> list[UserToken]:
+        """Revoke the tokens of identities that would get none now, or another one.
+
+        Args:
+            granted: By its identity, the owner and the role that a caller would get now.
+
+        Returns:
+            The tokens that it has revoked.
+
+        Raises:
+            StorageError: The database refused; some may still be valid.
+        """
+        now = self.now()
+        return [
+            self.revoke(token.id)
+            for token in self.all()
+            if token.identity is not None
+            and token.revoked_ms is None
+            and (token.expires_ms is None or token.expires_ms > now)
+            and granted(token.identity) != (token.owner, token.role)
+        ]
+
+    def _forget(self, before_ms: int) -> None:
+        """Remove the tokens that have expired before some time."""
+        with self._writing:
+            ids = [
+                token.id
+                for token in self._tokens.values()
+                if token.expires_ms is not None and token.expires_ms < before_ms
+            ]
+            if not ids:
+                return
+            with self._transaction() as connection:
+                connection.execute(delete(USER_TOKENS).where(USER_TOKENS.c.id.in_(ids)))
+            for key in ids:
+                del self._tokens[key]
 
     def revoke(self, key: str) -> UserToken:
         """Revoke a token at once and for ever; a token that is revoked already stays so.
@@ -128,16 +200,19 @@ class UserTokens:
                 "the master does not know this token",
                 hint="see that it is complete and of this cluster, or ask an operator for one",
             )
-        self.check(token.id)
-        return token
+        return self.check(token.id)
 
-    def check(self, key: str) -> None:
-        """Check that a token that was authenticated is still valid.
+    def check(self, key: str) -> UserToken:
+        """The token of an id, if it is valid now.
 
         Raises:
-            NotAuthenticated: The token has expired or was revoked.
+            NotAuthenticated: There is none, or it has expired or was revoked.
         """
-        token = self._tokens[key]
+        token = self._tokens.get(key)
+        if token is None:
+            raise NotAuthenticated(
+                f"there is no token {key!r}", hint="ask an operator for a new one"
+            )
         if token.revoked_ms is not None:
             raise NotAuthenticated(
                 f"token {key} of {token.owner} was revoked", hint="ask an operator for a new one"
@@ -146,6 +221,7 @@ class UserTokens:
             raise NotAuthenticated(
                 f"token {key} of {token.owner} has expired", hint="ask an operator for a new one"
             )
+        return token
 
     def _unused_id(self) -> str:
         while (key := secrets.token_hex(4)) in self._tokens:
@@ -176,4 +252,5 @@ def _token(row: Row[Any]) -> UserToken:
         row.created_ms,
         row.expires_ms,
         row.revoked_ms,
+        row.identity,
     )

@@ -18,6 +18,8 @@ def shape(offering: Offering) -> dict[str, object]:
         "zone": offering.zone,
         "purchase": offering.purchase.value,
         "price_usd_per_hour": offering.price / MILLION,
+        "volume_usd_per_hour": offering.attached.volume / MILLION,
+        "address_usd_per_hour": offering.attached.address / MILLION,
         "architecture": machine.architecture,
         "gpus": machine.capacity.gpus,
         "cpus": machine.capacity.milli_cpus / 1000,

@@ -11,6 +11,7 @@ from eva_client.cli.session import print_json
 
 def check(file: Path, *, as_json: bool) -> None:
     """Read a master's settings and the files they name, as the master would, without a network."""
+    from eva_master.adapters.notices.receivers import require_files
     from eva_master.app.clouds import cloud_of
     from eva_master.app.policy_registry import policies
     from eva_master.app.sections.policies import shown_settings
@@ -19,6 +20,7 @@ def check(file: Path, *, as_json: bool) -> None:
     settings = load_master_config(policies=policies(), file=file)
     cloud = cloud_of(settings)
     cloud.check(settings)
+    require_files([section.receiver for section in settings.notify])
     catalog = cloud.catalog(settings)
     types = {offering.type.name for offering in catalog}
     if as_json:

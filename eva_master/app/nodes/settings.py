@@ -14,6 +14,7 @@ from eva_master.adapters.catalog.gpus import Pcie, parse_gpu, sheet
 from eva_master.model.catalog import Catalog, InstanceType, Offering, Purchase
 from eva_master.model.fleet.nodes import NODE_ZONE, OwnedNode
 from eva_master.model.resources import Resources
+from eva_master.model.values import replace
 from eva_wire.text.quantities import Duration, MilliCpus, Size
 from eva_wire.values.ids import MILLION, Family, InstanceId, Price
 
@@ -79,6 +80,7 @@ class CapacitySection(BaseModel):
     Attributes:
         gpu: Memory bandwidth of a GPU in GB/s, by its name or as stated; 0 if it is not stated.
         pcie: The generation of its PCIe bus.
+        disk: Disk for tasks' files; if absent, what the node's worker measures.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -88,11 +90,12 @@ class CapacitySection(BaseModel):
     pcie: Pcie | None = None
     cpus: Annotated[MilliCpus, Field(gt=0)]
     memory: Annotated[Size, Field(gt=0)]
+    disk: Annotated[Size, Field(gt=0)] | None = None
 
     @property
     def resources(self) -> Resources:
         """The section as a value."""
-        return Resources(self.gpus, self.cpus, self.memory)
+        return Resources(self.gpus, self.cpus, self.memory, self.disk or 0)
 
 
 class NodeSection(BaseModel):
@@ -171,12 +174,13 @@ def short_fences(sections: Mapping[str, NodeSection], heartbeat_ms: int) -> list
 def clashes(sections: Mapping[str, NodeSection], catalog: Catalog) -> list[Complaint]:
     """Nodes of a type that a cloud sells with another capacity."""
     sold: dict[str, Resources] = {
-        offering.type.name: offering.type.capacity for offering in catalog
+        offering.type.name: _without_disk(offering.type.capacity) for offering in catalog
     }
+    stated = {name: _without_disk(section.capacity.resources) for name, section in sections.items()}
     names: Sequence[str] = [
         name
         for name, section in sections.items()
-        if sold.get(section.type, section.capacity.resources) != section.capacity.resources
+        if sold.get(section.type, stated[name]) != stated[name]
     ]
     return [
         (
@@ -186,3 +190,8 @@ def clashes(sections: Mapping[str, NodeSection], catalog: Catalog) -> list[Compl
         )
         for name in names
     ]
+
+
+def _without_disk(capacity: Resources) -> Resources:
+    """A capacity to compare with others: instances of a cloud have disks of their own."""
+    return replace(capacity, disk_mib=0)

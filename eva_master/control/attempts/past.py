@@ -17,6 +17,7 @@ _STOPS = {
     StopReason.REPLICA: "another run of its task counts",
     StopReason.LOST: "its worker lost it",
     StopReason.MERGE: "another fork merged in its place",
+    StopReason.SECRET: "a secret that it uses was not set",
     StopReason.LATE: "it did not begin to run in time",
 }
 

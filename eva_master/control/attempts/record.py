@@ -25,7 +25,7 @@ def with_attempt(state: State, old: TaskRun, run: TaskRun, now: Millis) -> TaskR
     before, after = old.state, run.state
     if before is RunState.RUNNING is not after:
         worked = worked_ms(state, old, now)
-        had = attained.gpus(state, old) * max(0, now - old.history[-1][1])
+        had = attained.gpus(state, old) * max(0, now - old.since_ms)
         run = replace(run, work_ms=run.work_ms + worked, gpu_ms=run.gpu_ms + had)
     if after is RunState.WAITING:
         run = stored.rolled_back(state, run)

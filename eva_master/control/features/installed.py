@@ -6,14 +6,19 @@ Measuring comes first: what was learned from a job that ends tells lending what 
 from __future__ import annotations
 
 from eva_master.control.features.arrays.memory import ArrayMemory
+from eva_master.control.features.budgets.memory import BudgetMemory
+from eva_master.control.features.capping.memory import CappingMemory
 from eva_master.control.features.deadlines.memory import DeadlineMemory
 from eva_master.control.features.emptied.memory import EmptiedMemory
 from eva_master.control.features.failures.memory import FailureMemory
+from eva_master.control.features.feed.memory import FeedMemory
 from eva_master.control.features.forks.memory import ForkMemory
 from eva_master.control.features.gangs.memory import GangMemory
 from eva_master.control.features.lending.observer import LendingObserver
 from eva_master.control.features.measuring.memory import MeasuringMemory
 from eva_master.control.features.replicas.memory import ReplicaMemory
+from eva_master.control.features.results.memory import ResultsMemory
+from eva_master.control.features.secrets.memory import SecretsMemory
 from eva_master.control.features.shared_limits.memory import SharedLimitsMemory
 from eva_master.control.features.standstill.memory import StandstillMemory
 from eva_master.control.lines.memory import LineMemory
@@ -31,6 +36,7 @@ def features(state: State, settings: Settings) -> Features:
         state: The state, with the records that are there when the master starts.
         settings: Delays and limits.
     """
+    observers = (FeedMemory(),) if settings.feed else ()
     return Features(
         (
             MeasuringMemory(settings.window_ms),
@@ -40,12 +46,17 @@ def features(state: State, settings: Settings) -> Features:
             ReplicaMemory(),
             StandstillMemory(),
             ArrayMemory(),
+            BudgetMemory(),
+            CappingMemory(),
             DeadlineMemory(),
             FailureMemory(),
             ForkMemory(),
             GangMemory(),
+            ResultsMemory(),
             RoundMemory(),
+            SecretsMemory(),
             SharedLimitsMemory(),
             SupplyMemory(),
+            *observers,
         )
     )

@@ -54,7 +54,7 @@ class LineMemory(Feature):
         """Have lines follow whether a task waits: its own run, while no other is in hand."""
         runs = turn.state.runs
         for own in runs.others(run)[:1] if run.extra else (run,):
-            covered = bool(own.replicas) and turn.state.jobs[own.job].spec.forking.forks == 1
+            covered = bool(own.replicas) and not turn.state.jobs[own.job].spec.forked
             covered = covered and any(replica.in_hand for replica in runs.others(own))
             self.standings.follow(own, turn.now, covered=covered)
         if run.extra:

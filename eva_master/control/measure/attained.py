@@ -38,7 +38,7 @@ def gpu_time(state: PlanningRecords, job: Job, seen: Sequence[TaskRun]) -> GpuTi
         return NO_GPU_TIME
     for run in seen:
         if run.state is RunState.RUNNING and (own := gpus(state, run)):
-            base -= own * run.history[-1][1]
+            base -= own * run.since_ms
             number += own
     return GpuTime(base, number) if base or number else NO_GPU_TIME
 
@@ -68,7 +68,7 @@ def _rounded(total: int, left: int) -> int:
 
 def lease_ms(job: Job, seen: Sequence[TaskRun]) -> Millis | None:
     """Since when a job has been running where it is; `None` if it does not."""
-    began = [run.history[-1][1] for run in seen if run.state is RunState.RUNNING]
+    began = [run.since_ms for run in seen if run.state is RunState.RUNNING]
     if not began:
         return None
     return Millis(max(began) if job.is_gang else min(began))

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from eva_master.control.state.store import State
 from eva_master.learning.delays import Delay
-from eva_master.model.records import Progress, StopReason, TaskRun
+from eva_master.model.progress import Progress
+from eva_master.model.records import StopReason, TaskRun
 from eva_wire.values.ids import InstanceId, Millis, RunId
 from eva_wire.values.states import RunState
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import isqrt
 
-from eva_master.control.measure.stages import Stage
+from eva_master.control.measure.stages import DagStage
 from eva_master.control.state.finished import Kind, kind_of_all
 from eva_master.control.state.records import Records
 from eva_master.control.state.view_cache import ToldEstimates
@@ -71,7 +71,7 @@ class JobEstimates:
     known: OwnerTimes
     finished: Mapping[Kind, Finished]
     told: ToldEstimates | None = None
-    stage: Stage | None = None
+    stage: DagStage | None = None
     _made: dict[Kind, Estimate | None] = field(default_factory=dict)
     _stated: dict[int, Estimate] = field(default_factory=dict)
 
@@ -84,7 +84,7 @@ class JobEstimates:
             job.spec, job.submitted_ms, state.estimates, owner_times, finished, told
         )
         if job.spec.stage.dag and (dag := state.dags.of(job)) is not None:
-            estimates.stage = Stage(state, job, dag)
+            estimates.stage = DagStage(state, job, dag)
         return estimates
 
     @staticmethod

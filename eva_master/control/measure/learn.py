@@ -38,9 +38,9 @@ def from_window(state: State, run: TaskRun, now: Millis) -> bool:
     Returns:
         Whether a plan may depend on the lesson.
     """
-    members = _running_members(state, run)
-    if any(member.index < run.index and member.progress.rate > 0 for member in members):
+    if not _measures(state, run):
         return False
+    members = _running_members(state, run)
     if not any(accompanied(state, member) for member in members):
         return _standalone(state, run, members, now)
     news = _at_least(state, run, members) and _standalone(state, run, members, now)
@@ -241,6 +241,24 @@ def from_job_end(state: State, job: Job, now: Millis) -> None:
     if ended is not None:
         dag_times = dags.learned(state, job, ended)
         state.set_learned(replace(state.learned, dags=dag_times))
+
+
+def _measures(state: State, run: TaskRun) -> bool:
+    """Whether no member before it reports progress; that one is remembered for all others."""
+    if state.jobs[run.job].spec.kind is not JobKind.GANG:
+        return True
+    tasks = state.tasks[run.job]
+    if tasks.measuring is not None and _reports_before(state.runs[tasks.measuring], run):
+        return False
+    members = _running_members(state, run)
+    first = next((member for member in members if _reports_before(member, run)), run)
+    tasks.measuring = first.id
+    return first is run
+
+
+def _reports_before(member: TaskRun, run: TaskRun) -> bool:
+    running = member.state is RunState.RUNNING
+    return running and member.index < run.index and member.progress.rate > 0
 
 
 def _running_members(state: State, run: TaskRun) -> list[TaskRun]:

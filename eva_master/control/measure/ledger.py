@@ -8,27 +8,29 @@ price comes from, plus one boot of an instance. So time counts by the speed of t
 task run is on and, beside neighbours, by its speed against running alone. Time lost to moves, to
 sharing and to slow families is on our bill and not on that one.
 
-Prices and speeds are those of the valuation in force when a stretch of time is booked.
+Prices and speeds are those of the valuation in force when a stretch of time is booked. Volumes and
+addresses are in the price of their instance, are billed as long as it is, and are summed up beside.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from eva_master.control.measure.throughput import own_family_speed, paces
 from eva_master.control.state.records import Records
 from eva_master.control.state.store import State
 from eva_master.model.accounting.cost_sums import CostSums
 from eva_master.model.accounting.pool_costs import FREE, PoolCost, Stood, added
-from eva_master.model.accounting.totals import PartitionTotals, TenantTotals
+from eva_master.model.accounting.totals import NO_COSTS, CostTotals, PartitionTotals, TenantTotals
+from eva_master.model.arithmetic.calendar import month_of
 from eva_master.model.arithmetic.money import split
-from eva_master.model.catalog import Purchase
+from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.fleet.keeping import KeepReason
-from eva_master.model.fleet.partitions import month_of
 from eva_master.model.planning.standing import full_name
 from eva_master.model.records import Instance, Job, TaskRun
+from eva_master.model.values import replace
 from eva_wire.values.ids import MILLION, Exact, InstanceId, JobId, Millis, RunId, micro_usd
 
 
@@ -66,15 +68,38 @@ class Accrued:
 
 
 @dataclass(frozen=True, slots=True)
-class _Accrual:
-    """Costs of an instance and the jobs on it in one stretch of time."""
+class Accrual:
+    """Costs of an instance and the jobs on it in one stretch of time, in which nothing changed.
+
+    Attributes:
+        account: Account of the instance after it.
+        jobs: Increments, one for each job that took room.
+        paces: Measured speed of one of each group that ran, beside its neighbours, in millionths.
+        elapsed_ms: Its length.
+        charged: Charge for the instance.
+        idle: The part of it that no task used.
+    """
 
     account: InstanceAccount
     jobs: tuple[JobAccount, ...]
-    """Increments, one for each job that took room."""
     paces: tuple[tuple[RunId, int], ...] = ()
-    """Measured speed of one of each group that ran, beside its neighbours, in millionths."""
     elapsed_ms: int = 0
+    charged: int = 0
+    idle: int = 0
+
+    @property
+    def costs(self) -> CostTotals:
+        """All costs of the stretch of time."""
+        alone = sum(increment.alone for increment in self.jobs)
+        return CostTotals(Exact(self.charged), Exact(self.idle), Exact(alone))
+
+    def parts(self, offering: Offering) -> Iterator[tuple[str, CostTotals]]:
+        """The parts of these costs for what is attached to the instance, of this offering."""
+        return parts(offering, self.elapsed_ms, idle=self.idle > 0)
+
+
+Running = tuple[InstanceAccount, Accrual]
+"""Account of an instance, and costs of it since its last booking."""
 
 
 def charge(instance: Instance, since: Millis, until: Millis) -> int:
@@ -86,6 +111,20 @@ def charge(instance: Instance, since: Millis, until: Millis) -> int:
             total += price * (stop - at)
             at = stop
     return total + instance.offering.price * max(0, until - at)
+
+
+def parts(offering: Offering, elapsed_ms: int, *, idle: bool) -> Iterator[tuple[str, CostTotals]]:
+    """Costs of what is attached to an instance, in a stretch of time; what is free is left out.
+
+    Args:
+        offering: The instance's offering.
+        elapsed_ms: The stretch; below 0 for what was booked and is not owed.
+        idle: Whether no task used it.
+    """
+    attached = offering.attached
+    for part, price in (("volumes", attached.volume), ("addresses", attached.address)):
+        if amount := Exact(price * elapsed_ms):
+            yield part, CostTotals(amount, amount if idle else Exact(0))
 
 
 def kept(state: Records, instance: InstanceId, since: Millis, until: Millis) -> int:
@@ -100,12 +139,10 @@ def kept(state: Records, instance: InstanceId, since: Millis, until: Millis) -> 
     return charge(record, max(since, record.up_ms), Millis(last))
 
 
-def _accrue(
-    state: Records, instance: Instance, account: InstanceAccount, until: Millis
-) -> _Accrual:
+def _accrue(state: Records, instance: Instance, account: InstanceAccount, until: Millis) -> Accrual:
     elapsed = until - account.until_ms
     if elapsed <= 0 or account.closed:
-        return _Accrual(account, ())
+        return Accrual(account, ())
     amount = charge(instance, account.until_ms, until)
     residents = state.company.jobs_on(instance.id)
     idle = 0 if residents else amount
@@ -137,7 +174,7 @@ def _accrue(
         closed=account.closed,
         standing=_stood(account.standing, instance, amount, idle, elapsed),
     )
-    return _Accrual(booked, jobs, tuple(ppms), elapsed)
+    return Accrual(booked, jobs, tuple(ppms), elapsed, amount, idle)
 
 
 def _on_spot(account: JobAccount, instance: Instance, amount: int, elapsed: int) -> JobAccount:
@@ -228,11 +265,53 @@ def _add(state: State, increment: JobAccount) -> None:
     state.put_job_account(increment if account is None else account + increment)
 
 
-def _spend(state: State, increment: JobAccount, since: Millis, until: Millis) -> None:
-    """Count for its tenant what a job was charged for a stretch of time."""
-    job = state.jobs.get(increment.job)
-    if job is not None:
-        state.tally.tenants.spend(job.spec.tenant, increment.charged, since, until)
+def _spend(state: State, accrual: Accrual, instance: InstanceId, until: Millis) -> None:
+    """Count costs of a stretch of time for tenants, workloads and days.
+
+    Args:
+        state: The records, with the accounts of jobs as they are after it.
+        accrual: The costs.
+        instance: The instance.
+        until: The end of the stretch.
+    """
+    since = Millis(until - accrual.elapsed_ms)
+    for increment in accrual.jobs:
+        job = state.jobs.get(increment.job)
+        if job is not None and increment.charged:
+            state.tally.tenants.spend(job.spec.tenant, increment.charged, since, until)
+            state.tally.owner_months.spend(job.spec.owner, increment.charged, since, until)
+        for workload, costs in by_workload(state, instance, increment):
+            if costs != NO_COSTS:
+                state.tally.workloads.add(workload, costs)
+    _spend_by_day(state, accrual.costs, since, until)
+
+
+def _spend_by_day(state: State, costs: CostTotals, since: Millis, until: Millis) -> None:
+    if costs != NO_COSTS:
+        for date, part in costs.by_day(since, until):
+            state.tally.days.add(date, part)
+
+
+def by_workload(
+    state: Records, instance: InstanceId, increment: JobAccount
+) -> Iterator[tuple[str, CostTotals]]:
+    """Divide a job's costs for a stretch of time on an instance over the workloads of its tasks.
+
+    Tasks of several workloads on one instance share both sums by their reservation prices.
+    """
+    sums = CostTotals(increment.charged, alone=increment.alone)
+    kinds = state.tasks.kinds(increment.job)
+    if all(kind.workload == kinds[0].workload for kind in kinds):
+        yield kinds[0].workload, sums
+        return
+    runs = [run for run in state.occupants(instance) if run.job == increment.job]
+    weights: dict[str, int] = {}
+    for run, weight in zip(runs, _prices(state, runs), strict=True):
+        workload = state.task(run).workload
+        weights[workload] = weights.get(workload, 0) + weight
+    shares = [split(amount, list(weights.values())) for amount in (sums.charged, sums.alone)]
+    for workload, charged, alone in zip(weights, *shares, strict=True):
+        yield workload, CostTotals(Exact(charged), alone=Exact(alone))
 
 
 def open_account(state: State, instance: Instance) -> None:
@@ -255,12 +334,12 @@ def book(state: State, instance: InstanceId, until: Millis) -> None:
     state.put_instance_account(accrual.account)
     for increment in accrual.jobs:
         _add(state, increment)
-        if increment.charged:
-            _spend(state, increment, account.until_ms, until)
+    _spend(state, accrual, instance, until)
+    state.tally.book_parts(accrual.parts(state.instances[instance].offering))
     for run, ppm in accrual.paces:
         state.company.add(run, accrual.elapsed_ms, ppm)
     for tenant, gpu_ms in gpu_time(state, state.instances[instance], accrual.elapsed_ms):
-        state.tally.lending.tenants.add(tenant, TenantTotals(gpu_ms=gpu_ms))
+        state.tally.tenants.add(tenant, TenantTotals(gpu_ms=gpu_ms))
 
 
 def gpu_time(state: Records, instance: Instance, elapsed_ms: int) -> Iterator[tuple[str, int]]:
@@ -279,15 +358,24 @@ def count_interruption(state: State, instance: InstanceId) -> None:
         _add(state, JobAccount(job, interruptions=1))
 
 
-def book_boot(state: State, run: TaskRun, instance: Instance) -> None:
+def book_boot(state: State, run: TaskRun, instance: Instance, now: Millis) -> None:
     """Book the boot that a task run would have waited for alone, when it runs for the first time.
 
     The boot of the instance it runs on stands for it.
+
+    Args:
+        state: The records.
+        run: The task run.
+        instance: The instance that it runs on.
+        now: The time, on whose day it is booked.
     """
     if instance.ready_ms is None or instance.up_ms is None or run.extra:
         return
     boot = max(0, instance.ready_ms - instance.up_ms)
-    _add(state, JobAccount(run.job, alone=Exact(state.reservation(run).price * boot)))
+    alone = Exact(state.reservation(run).price * boot)
+    _add(state, JobAccount(run.job, alone=alone))
+    state.tally.workloads.account(state.task(run).workload, 0, alone=alone)
+    _spend_by_day(state, CostTotals(alone=alone), now, now)
 
 
 def close_account(state: State, instance: Instance) -> None:
@@ -307,6 +395,9 @@ def close_account(state: State, instance: Instance) -> None:
         return
     end = instance.up_ms + max(instance.gone_ms - instance.up_ms, instance.offering.minimum_ms)
     rest = charge(instance, instance.up_ms, Millis(end)) - account.charged
+    stretch = (account.until_ms, Millis(end)) if rest > 0 else (Millis(end), account.until_ms)
+    _spend_by_day(state, CostTotals(Exact(rest), Exact(rest)), *stretch)
+    state.tally.book_parts(parts(instance.offering, end - account.until_ms, idle=True))
     standing = _lowered(account.standing, instance, max(0, -rest))
     state.put_instance_account(
         replace(
@@ -369,15 +460,21 @@ def instance_account(state: Records, instance: InstanceId, now: Millis) -> Insta
     return _accrue(state, state.instances[instance], account, now).account
 
 
-def cost(state: Records, empty: Mapping[InstanceId, KeepReason], now: Millis) -> CostSums:
+def cost(
+    state: Records,
+    empty: Mapping[InstanceId, KeepReason],
+    now: Millis,
+    unbooked: Sequence[Running] | None = None,
+) -> CostSums:
     """Cost of the whole cluster as of `now`.
 
     Args:
         state: The records.
         empty: The instances that are empty and kept.
         now: The time.
+        unbooked: Costs up to then of `running`, where they are there already.
     """
-    sums, totals = running_up(state, now), state.totals
+    sums, totals = running_up(state, now, unbooked), state.totals
     waited = sum(kept(state, name, memory.since_ms, now) for name, memory in empty.items())
     return CostSums(
         charged=Exact(totals.charged + sums.charged),
@@ -388,18 +485,33 @@ def cost(state: Records, empty: Mapping[InstanceId, KeepReason], now: Millis) ->
     )
 
 
-def running_up(state: Records, now: Millis) -> Accrued:
+def running(state: Records, now: Millis, *, since: Millis = Millis(0)) -> Iterator[Running]:
+    """Costs of each live instance and the jobs on it since its last booking, up to `now`.
+
+    Args:
+        state: The records.
+        now: The time.
+        since: Time before which costs are left out.
+
+    Yields:
+        The account of each instance that is billed, and its costs.
+    """
+    for name in state.live:
+        if (account := state.instance_accounts.get(name)) is not None:
+            if account.until_ms < since:
+                account = replace(account, until_ms=since)
+            yield account, _accrue(state, state.instances[name], account, now)
+
+
+def running_up(state: Records, now: Millis, unbooked: Sequence[Running] | None = None) -> Accrued:
     """Costs of live instances and the jobs on them since the last bookings, up to `now`."""
     charged = idle = alone = 0
     pools: dict[str, PoolCost] = {}
-    for name in state.live:
-        if (account := state.instance_accounts.get(name)) is None:
-            continue
-        accrual = _accrue(state, state.instances[name], account, now)
+    for account, accrual in running(state, now) if unbooked is None else unbooked:
         charged += accrual.account.charged - account.charged
         idle += accrual.account.idle - account.idle
         if accrual.account.standing is not account.standing:
-            pool = _pool(state.instances[name])
+            pool = _pool(state.instances[account.instance])
             before, after = dict(account.standing).get(pool, FREE), dict(accrual.account.standing)
             pools[pool] = pools.get(pool, FREE) + (after[pool] - before)
         alone += sum(increment.alone for increment in accrual.jobs)
@@ -421,12 +533,8 @@ def running_of(
         For each party whose jobs had any cost, the sum of their increments.
     """
     sums: dict[str, JobAccount] = {}
-    for name in state.live:
-        if (account := state.instance_accounts.get(name)) is None:
-            continue
-        if account.until_ms < since:
-            account = replace(account, until_ms=since)
-        for increment in _accrue(state, state.instances[name], account, now).jobs:
+    for _, accrual in running(state, now, since=since):
+        for increment in accrual.jobs:
             whose = party(state.jobs[increment.job])
             previous = sums.get(whose)
             sums[whose] = increment if previous is None else previous + increment
@@ -474,8 +582,8 @@ def month_of_tenant(state: Records, tenant: str, now: Millis) -> int:
     """
     booked = state.totals.tenants.get(tenant, TenantTotals())
     month, exact = _booked_this_month(booked, now)
-    running = running_of(state, now, lambda job: job.spec.tenant, since=month)
-    if (more := running.get(tenant)) is not None:
+    unbooked = running_of(state, now, lambda job: job.spec.tenant, since=month)
+    if (more := unbooked.get(tenant)) is not None:
         exact += more.charged
     return micro_usd(exact)
 

@@ -1,4 +1,4 @@
-"""From what workers measure to how much memory instances of a type are given tasks for."""
+"""From what workers measure to how much memory and disk of a type tasks are given."""
 
 from __future__ import annotations
 
@@ -25,8 +25,25 @@ def heard(state: State, name: InstanceId, mib: int, now: Millis) -> bool:
     """
     machine = state.instances[name].offering.type.name
     if (learned := state.sizes.heard(machine, mib)) is not None:
-        state.set_sizes(learned)
+        state.remember(learned)
     return _fit(state, state.instances[name], now)
+
+
+def heard_disk(state: State, name: InstanceId, mib: int) -> bool:
+    """Learn the disk of an owned node; return whether a plan may depend on it.
+
+    Args:
+        state: The state.
+        name: The node whose worker has registered.
+        mib: Size of its disk, 0 if not measured.
+    """
+    machine = state.instances[name].offering.type
+    if (learned := state.sizes.heard_disk(machine.name, mib)) is not None:
+        state.remember(learned)
+    if machine.capacity.disk_mib == state.sizes.disks.get(machine.name, machine.capacity.disk_mib):
+        return False
+    fit(state)
+    return True
 
 
 def relax(state: State, gone: Instance, now: Millis) -> None:
@@ -53,19 +70,19 @@ def fit(state: State) -> None:
     than a task of a job that was submitted when it was larger: a task that runs could have no place
     then, not even its own.
     """
-    least = _taken(state)
+    least, disks = _taken(state), _disks(state)
     for machine, mib in _promised(state):
         least[machine] = max(least[machine], mib)
     sizes = {
         machine: max(state.sizes.wanted(machine) or 0, least[machine])
         for machine in state.sizes.listed
     }
-    catalog = tuple(_sized(offering, sizes) for offering in state.catalog)
+    catalog = tuple(_sized(offering, sizes, disks) for offering in state.catalog)
     if catalog != state.catalog:
         state.set_catalog(catalog)
     for name in tuple(state.live):
         instance = state.instances[name]
-        offering = _sized(instance.offering, sizes)
+        offering = _sized(instance.offering, sizes, disks)
         if offering is not instance.offering:
             state.put_instance(replace(instance, offering=offering))
 
@@ -82,6 +99,18 @@ def _taken(state: State) -> defaultdict[str, int]:
     return taken
 
 
+def _disks(state: State) -> dict[str, int]:
+    """Disk of types of owned nodes whose disk is measured, and no less than tasks take there."""
+    disks = dict(state.sizes.disks)
+    for name in state.live if disks else ():
+        instance = state.instances[name]
+        machine = instance.offering.type.name
+        if machine in disks and instance.offering.purchase is Purchase.OWNED:
+            runs = {run.id: run for run in (*state.occupants(name), *state.places.targeting(name))}
+            disks[machine] = max(disks[machine], state.demand(runs.values(), instance).disk_mib)
+    return disks
+
+
 def _promised(state: State) -> Iterator[tuple[str, int]]:
     """Types that are smaller than listed, and tasks that only what is listed could hold."""
     for machine in {offering.type for offering in state.catalog}:
@@ -96,12 +125,12 @@ def _promised(state: State) -> Iterator[tuple[str, int]]:
                     yield machine.name, need.memory_mib
 
 
-def _sized(offering: Offering, sizes: Mapping[str, int]) -> Offering:
-    capacity = offering.type.capacity
-    if offering.purchase is Purchase.OWNED:  # Its operator states it.
+def _sized(offering: Offering, sizes: Mapping[str, int], disks: Mapping[str, int]) -> Offering:
+    capacity, name = offering.type.capacity, offering.type.name
+    if offering.purchase is Purchase.OWNED:  # Its operator states the memory.
+        sized = replace(capacity, disk_mib=disks.get(name, capacity.disk_mib))
+    else:
+        sized = replace(capacity, memory_mib=sizes.get(name, capacity.memory_mib))
+    if sized == capacity:
         return offering
-    mib = sizes.get(offering.type.name, capacity.memory_mib)
-    if mib == capacity.memory_mib:
-        return offering
-    machine = replace(offering.type, capacity=replace(capacity, memory_mib=mib))
-    return replace(offering, type=machine)
+    return replace(offering, type=replace(offering.type, capacity=sized))

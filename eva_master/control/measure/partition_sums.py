@@ -8,7 +8,8 @@ from dataclasses import replace
 from eva_master.control.measure import ledger
 from eva_master.control.state.records import Records
 from eva_master.model.accounting.totals import PartitionTotals
-from eva_master.model.fleet.partitions import Partitions, month_of
+from eva_master.model.arithmetic.calendar import month_of
+from eva_master.model.fleet.partitions import Partitions
 from eva_wire.values.ids import Exact, Millis
 
 

@@ -184,7 +184,7 @@ def of_job(
             continue
         work = alike[key]
         if work is not None and run.state is RunState.RUNNING:
-            work = work.since(Millis(run.history[-1][1]))
+            work = work.since(run.since_ms)
         works[run.id] = work
     return PolicyEstimates(works, _longest(parts))
 
@@ -471,7 +471,7 @@ def run_times(state: PlanningRecords, job: Job, runs: Iterable[TaskRun]) -> dict
         speed = family_speed(state, placed)
         pace = speed.numerator * company // speed.denominator
         ran = run.work_ms * company // MILLION
-        times[run.id] = RunTime(ran, Millis(run.history[-1][1]), pace, expected)
+        times[run.id] = RunTime(ran, run.since_ms, pace, expected)
     return times
 
 
@@ -574,8 +574,8 @@ def _since(teller: TaskRun, running: Sequence[TaskRun], *, by_steps: bool) -> Mi
         return None
     if by_steps:
         told_ms = teller.progress.at_ms if teller.state is RunState.RUNNING else None
-        return None if told_ms is None else max(told_ms, Millis(teller.history[-1][1]))
-    return Millis(sum(run.history[-1][1] for run in running) // len(running))
+        return None if told_ms is None else max(told_ms, teller.since_ms)
+    return Millis(sum(run.since_ms for run in running) // len(running))
 
 
 def _rate_ppm(

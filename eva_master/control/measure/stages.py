@@ -33,7 +33,7 @@ _FASTEST, _SLOWEST = Fraction(1, 1_000_000), Fraction(1_000_000)
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class DagStage:
     """A job as a stage of its DAG.
 
     Attributes:

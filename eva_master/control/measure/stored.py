@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from eva_master.control.measure.throughput import worked_ms
 from eva_master.control.state.records import Records, crew
-from eva_master.model.records import Progress, Stored, TaskRun
+from eva_master.model.progress import Progress
+from eva_master.model.records import Stored, TaskRun
 from eva_master.model.values import replace
 from eva_wire.values.ids import Millis
 from eva_wire.values.states import RunState

@@ -16,7 +16,8 @@ from eva_master.learning.speeds.batch_shares import at_share
 from eva_master.learning.voices.names import Voice, marked, plain, voice_of
 from eva_master.learning.windows import Mark, pace
 from eva_master.model.catalog import base_family
-from eva_master.model.records import Progress, TaskRun
+from eva_master.model.progress import Progress
+from eva_master.model.records import TaskRun
 from eva_master.packing.valuation.job_valuation import divided, slowest
 from eva_master.packing.valuation.remaining_work import rate_of_ppm, standalone_rate_ppm
 from eva_wire.values.bounds import JobKind
@@ -190,7 +191,7 @@ def normalised(state: Records, run: TaskRun) -> float | None:
 def _rate_alone(state: Records, run: TaskRun) -> float | None:
     """See `standalone_rate`; of a gang that of its slowest member, on the families they are on."""
     own = standalone_rate(state, run)
-    if not own or state.jobs[run.job].spec.kind is not JobKind.GANG:
+    if not own or not state.jobs[run.job].spec.has_mates:
         return own
     rates = [standalone_rate(state, mate) for mate, _ in _parts(state, run).alike]
     return min([own, *(rate for rate in rates if rate)])
@@ -271,8 +272,9 @@ def _company_ppm(
         return measured
     job = state.jobs[run.job]
     voice = voice_of(job.spec)
-    keys = _parts(state, run).keys if job.is_gang else [company(state, member) for member in placed]
-    return min(look_up(voice, entry) for entry in keys)
+    if job.spec.has_mates:
+        return min(look_up(voice, entry) for entry in _parts(state, run).keys)
+    return min(look_up(voice, company(state, member)) for member in placed)
 
 
 def _measured_ppm(state: Records, run: TaskRun) -> int | None:
@@ -292,7 +294,7 @@ def paces(state: Records, instance: InstanceId) -> Iterator[tuple[TaskRun, int, 
     together = sum([count for _, count in groups]) > 1
     by_workload: dict[tuple[Voice, Workload], RelativeSpeeds] = {}
     for run, count in groups:
-        if state.jobs[run.job].is_gang:
+        if state.jobs[run.job].spec.has_mates:
             yield run, count, _gang_pace(state, run)
             continue
         ppm = _measured_ppm(state, run) if together else MILLION
@@ -332,8 +334,8 @@ def _parts(state: Records, run: TaskRun) -> GangParts:
 
 def own_family_speed(state: Records, run: TaskRun) -> Fraction:
     """How fast a placed task run is, with its gang if it is in one; see `family_speed`."""
-    spec = state.jobs[run.job].spec
-    if spec.kind is not JobKind.GANG or spec.training.split_batch:
+    job = state.jobs[run.job]
+    if not job.spec.has_mates or job.spec.training.split_batch:
         return family_speed(state, placed_with(state, run))
     return family_speed(state, [mate for mate, _ in _parts(state, run).alike])
 
@@ -353,7 +355,7 @@ def worked_ms(state: Records, run: TaskRun, now: Millis) -> int:
     speed = own_family_speed(state, run)
     if state.jobs[run.job].spec.elastic.least is not None:
         speed *= size_speed(state, placed_with(state, run))
-    return max(0, now - run.history[-1][1]) * speed.numerator // speed.denominator
+    return max(0, now - run.since_ms) * speed.numerator // speed.denominator
 
 
 def own_rate(state: Records, run: TaskRun) -> float:
@@ -393,7 +395,7 @@ def accompanied(state: Records, run: TaskRun) -> bool:
 
 def any_accompanied(state: Records, run: TaskRun, placed: Sequence[TaskRun]) -> bool:
     """Whether another task run runs where one of those runs that `placed_with` a task run."""
-    if state.jobs[run.job].is_gang:
+    if state.jobs[run.job].spec.has_mates:
         return bool(placed) and _parts(state, run).accompanied
     return any(accompanied(state, member) for member in placed)
 

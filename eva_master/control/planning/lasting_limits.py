@@ -189,8 +189,8 @@ class _Room:
             rest = max(0, budget.per_hour - sum(offering.price for offering in nodes))
             message = f"it may spend {_usd(budget.per_hour)} per hour"
             yield _Rule(Caps(per_hour=rest), f"{message} (partitions.{name}.budget.usd_per_hour)")
-        quota = settings.tenancy.quotas.get(self._spec.tenant)
-        if quota is not None and partition.name not in settings.tenancy.lending:
+        quota = settings.tenancy.enforced(partition.name).get(self._spec.tenant)
+        if quota is not None:
             tenant = self._spec.tenant
 
             def may_have(gpus: Mapping[Family, int]) -> bool:

@@ -13,9 +13,11 @@ def plans_job(state: Records, job: Job) -> bool:
     """Whether a plan covers the job.
 
     Plans leave out jobs that have ended, begun to end, were suspended by a user, or wait for others
-    that they depend on.
+    that they depend on; and those that wait for a secret, but for tasks that run.
     """
     if job.id not in state.active or job.suspension is not None:
+        return False
+    if job.missing_secrets and not state.in_hand(job.id):
         return False
     return job.state is not JobState.ENDING and not job.waits
 
@@ -45,7 +47,7 @@ def doubled(state: Records, job: Job, run: TaskRun) -> bool:
     So two of them never share an instance. The own run of a forked job may move: a fork in its way
     gives up its place.
     """
-    if job.spec.forking.forks > 1:
+    if job.spec.forked:
         return run.extra
     return run.extra or (
         run.replicas > 0 and any(other.in_hand for other in state.runs.others(run))

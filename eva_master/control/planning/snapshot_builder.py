@@ -13,24 +13,34 @@ from operator import is_
 
 from eva_master.control.features.forks import views
 from eva_master.control.features.lending import worths
+from eva_master.control.features.tenants.views import tenant_views
 from eva_master.control.measure import attained, dags, remaining, sizes
 from eva_master.control.measure.remaining import PolicyEstimates
-from eva_master.control.planning import owned, scope, tenants
+from eva_master.control.planning import owned, scope
 from eva_master.control.settings import Settings
 from eva_master.control.state.records import PlanningRecords, crew, total_demand
 from eva_master.control.stopping import grace
 from eva_master.control.supply.spot import valued
 from eva_master.learning.delays import OF_TYPES
 from eva_master.learning.voices.names import voice_of
-from eva_master.model.catalog import Catalog, InstanceType, Offering, Purchase, is_spot
+from eva_master.model.catalog import (
+    Catalog,
+    InstanceType,
+    Offering,
+    Purchase,
+    as_planned,
+    is_spot,
+    sold_as,
+    told_apart,
+)
 from eva_master.model.job import Stragglers, TaskSpec
 from eva_master.model.planning.job_view import (
     NO_URGENCY,
     ArrayView,
     DagView,
+    JobProgress,
     JobTenancy,
     JobView,
-    Progress,
     Sharing,
     Urgency,
 )
@@ -76,7 +86,7 @@ def snapshot(state: PlanningRecords, now: Millis, settings: Settings) -> Snapsho
     catalog = view_cache.limited_to(counts, owned.limited)
     return Snapshot(
         now_ms=now,
-        catalog=_on_sale(catalog, draining),
+        catalog=_on_sale(catalog, draining, view_cache.instances.ordered()),
         jobs=view_cache.jobs.ordered(),
         runs=view_cache.runs.ordered(),
         instances=view_cache.instances.ordered(),
@@ -86,17 +96,22 @@ def snapshot(state: PlanningRecords, now: Millis, settings: Settings) -> Snapsho
         standalone=view_cache.resolved.standalone,
         profile=settings.profile,
         draining=draining,
-        tenants=tenants.views(state, settings.tenancy, catalog),
+        tenants=tenant_views(state, settings.tenancy, catalog),
     )
 
 
-def _on_sale(catalog: Catalog, draining: Sequence[InstanceView]) -> Catalog:
-    """The catalog, with limits for the instances beside those that are drained."""
-    if not draining:
+def _on_sale(
+    catalog: Catalog, draining: Sequence[InstanceView], live: Sequence[InstanceView]
+) -> Catalog:
+    """The catalog, with limits less the instances that count as of no offering in it.
+
+    Drained instances do, and instances told apart by their disks.
+    """
+    apart = [view.offering for view in live if view.offering.by_disk]
+    if not draining and not apart:
         return catalog
-    leaving = [view.offering for view in draining]
-    count = Counter(offering.id for offering in leaving if offering.purchase is not Purchase.OWNED)
-    return with_lower_limits(catalog, count)
+    leaving = [view.offering for view in draining if view.offering.purchase is not Purchase.OWNED]
+    return with_lower_limits(catalog, Counter(map(sold_as, (*leaving, *apart))))
 
 
 def revision(state: PlanningRecords, now: Millis, settings: Settings) -> int:
@@ -148,6 +163,7 @@ def _make_anew(
     if job is None or not scope.plans_job(state, job):
         view_cache.put_job(name, None, ())
         view_cache.follow_estimate(name, None)
+        view_cache.follow_disk(name, needs=False)
         return
     if job.is_gang:
         seen = list(crew(state, name))
@@ -160,15 +176,20 @@ def _make_anew(
     view = _job_view(state, job, estimates, settings, seen=seen, runs=names, dag=of_dags.of(job))
     hidden = not runs and bool(state.membership.draining)
     view_cache.put_job(name, None if hidden else view, runs)
+    view_cache.follow_disk(name, needs=any(map(_needs_disk, state.tasks.kinds(name))))
     owner_times = state.learned.run_times.of(job.spec.owner)
     view_cache.follow_estimate(name, owner_times if any(map(_awaits_news, runs)) else None)
+
+
+def _needs_disk(task: TaskSpec) -> bool:
+    return any(need.disk_mib for _, need in task.demand)
 
 
 def _follow_the_rest(state: PlanningRecords, now: Millis, settings: Settings) -> None:
     """Follow changes other than of jobs, task runs and instances."""
     view_cache = state.view_cache
     basis = (
-        tuple(offering.id for offering in state.catalog if not offering.available(now)),
+        tuple(offering.id for offering in _missing(state) if not offering.available(now)),
         state.counters.arrivals,
         state.counters.completions,
         view_cache.resolved.throughput,
@@ -201,6 +222,15 @@ def _follow_the_rest(state: PlanningRecords, now: Millis, settings: Settings) ->
         view_cache.common += 1
 
 
+def _missing(state: PlanningRecords) -> Sequence[Offering]:
+    """Offerings that were not on sale at some time; few or none, asked in each turn."""
+    view_cache = state.view_cache
+    if view_cache.missing[0] is not state.catalog:
+        missing = (each for each in state.catalog if each.unavailable_until is not None)
+        view_cache.missing = state.catalog, tuple(missing)
+    return view_cache.missing[1]
+
+
 def _awaits_news(view: RunView) -> bool:
     """Whether other jobs tell how long a task takes: of one that runs they told before."""
     return not view.running and (view.remaining is None or view.remaining.estimated)
@@ -213,11 +243,13 @@ def _views(
     ran = _ran(state, job, seen)
     # No task of it has or may get another run.
     lone = not gang and not job.spec.several_runs and job.spec.deadline is None
+    stays = bool(job.missing_secrets)  # it could not start elsewhere
+    lone = lone and not stays
     finishing = (
         {run.id for run in seen if scope.finishes(state, run)} if state.membership.draining else ()
     )
     # The remaining members of a gang stay where they are.
-    together = gang and (scope.pinned(seen) or bool(finishing))
+    together = gang and (scope.pinned(seen) or bool(finishing) or stays)
     kept = job.buys.kept
     if gang and kept:
         # No plan moves a gang without time to lose.
@@ -234,6 +266,7 @@ def _views(
             view = view_cache.kept(run, host, work, beside=beside, label=label)
         if view is None:
             pinned = together if gang else scope.doubled(state, job, run) or scope.pinned([run])
+            pinned = pinned or stays
             if kept and not gang:
                 pinned = pinned or _stays(state, job, run)
             place = scope.place(state, run, fixed=pinned)
@@ -260,7 +293,7 @@ def _view(state: PlanningRecords, job: Job, run: TaskRun, rest: _Rest) -> RunVie
         running=run.state is RunState.RUNNING and place is not None,
         held=run.target is None and bool(run.waiting_for),
         remaining=work,
-        since_ms=_since_ms(run),
+        since_ms=run.waiting_since_ms,
         replica=run.replica if run.extra else 0,
         ran=ran,
         running_since_ms=_running_since_ms(run),
@@ -330,14 +363,8 @@ def _offered(
     return task if demand == task.demand else replace(task, demand=demand)
 
 
-def _since_ms(run: TaskRun) -> Millis | None:
-    """Since when a task run has been waiting for a place."""
-    waits = run.state is RunState.WAITING and run.target is None
-    return Millis(run.history[-1][1]) if waits else None
-
-
 def _running_since_ms(run: TaskRun) -> Millis | None:
-    return Millis(run.history[-1][1]) if run.state is RunState.RUNNING else None
+    return run.since_ms if run.state is RunState.RUNNING else None
 
 
 def _ran(state: PlanningRecords, job: Job, seen: list[TaskRun]) -> dict[RunId, RunTime]:
@@ -371,7 +398,7 @@ def _job_view(
         delays=delays.of_job(
             state.learned, spec, state.tasks.kinds(job.id), settings.assumed_delays, of_others=True
         ),
-        progress=Progress(
+        progress=JobProgress(
             estimate=told.estimate,
             steps_left=attained.steps_left(job, seen),
             attained=attained.gpu_time(state, job, seen),
@@ -386,7 +413,11 @@ def _job_view(
         ),
         array=_array_view(state, job),
         sharing=Sharing(
-            sizes.elastic(state, spec, settings.limits, settings.partitions.home(job.partition)),
+            None
+            if job.missing_secrets
+            else sizes.elastic(
+                state, spec, settings.limits, settings.partitions.home(job.partition)
+            ),
             state.tasks.replicas_left(job.id),
             views.forks_left(state, job, seen),
         ),
@@ -439,7 +470,9 @@ def _shown(state: PlanningRecords, offering: Offering) -> Offering:
     if offering not in interned:
         if len(interned) >= _OFFERINGS_KEPT:
             interned.clear()
-        interned[offering] = owned.shown(_with_delays(offering, state.view_cache.measured))
+        planned = as_planned(_with_delays(offering, state.view_cache.measured))
+        shown = owned.shown(planned)
+        interned[offering] = told_apart(shown) if state.view_cache.by_disk else shown
     return interned[offering]
 
 

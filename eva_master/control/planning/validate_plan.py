@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from eva_master.control.planning.validate_standing import Chosen, pilots_there, stated
 from eva_master.model.catalog import Offering, Purchase
+from eva_master.model.planning.job_view import Sharing
 from eva_master.model.planning.plan import (
     Assign,
-    Duplicate,
-    Fork,
+    ExtraRun,
     Hold,
     NewInstance,
     Plan,
@@ -28,7 +28,7 @@ from eva_master.model.planning.standing import Line, Pool
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.packing.room import Place
 from eva_wire.values.bounds import JobKind
-from eva_wire.values.ids import InstanceId, JobId, OfferingId, RunId
+from eva_wire.values.ids import InstanceId, JobId, OfferingId, RunId, own_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,8 @@ class Decision:
         pools: All pools to have.
         lines: All lines to have.
         sizes: Elastic gangs that get another number of members.
-        duplicates: Tasks that get an extra run, with its place.
+        extras: Extra runs that begin, each with its place.
         retires: Extra runs that are to be stopped.
-        forks: Forks that begin, each with its place.
         pilots: Pilots by their indexes, whose run times are measured for the others of their jobs.
     """
 
@@ -59,28 +58,21 @@ class Decision:
     pools: tuple[Pool, ...] = ()
     lines: tuple[Line, ...] = ()
     sizes: tuple[Resize, ...] = ()
-    duplicates: tuple[Duplicate, ...] = ()
+    extras: tuple[ExtraRun, ...] = ()
     retires: tuple[Retire, ...] = ()
     pilots: Chosen = ()
-    forks: tuple[Fork, ...] = ()
 
 
 NOTHING_DECIDED = Decision((), (), (), (), ())
 
 
-def reconcile(
-    now: Snapshot,
-    plan: Plan,
-    ordered: Collection[InstanceId] = (),
-    forks: Collection[Fork] = (),
-) -> Decision:
+def reconcile(now: Snapshot, plan: Plan, ordered: Collection[InstanceId] = ()) -> Decision:
     """Check a plan against the present.
 
     Args:
         now: The cluster at present, not as the policy saw it.
         plan: The policy's answer.
         ordered: Instances that an operator has drained.
-        forks: Forks that begin with the plan.
 
     Returns:
         The part of the plan that can be carried out: no instance over capacity, no offering over
@@ -105,7 +97,7 @@ def reconcile(
     runs_by_id = check.runs
     standing = stated(now, plan, ordered, used)
     used |= standing.bought
-    duplicates = check.lawful_duplicates(placed, used)
+    extras = check.lawful_extras(placed, used)
     return Decision(
         launches=tuple(launch for launch in plan.launches if launch.key in used),
         places=tuple(
@@ -122,14 +114,13 @@ def reconcile(
             for entry in plan.entries
             if (isinstance(entry, Assign) and entry.run not in placed)
             or entry.run in spared
-            or (isinstance(entry, Duplicate) and entry not in duplicates)
+            or (isinstance(entry, ExtraRun) and entry not in extras and not check.forked(entry))
         ),
         pools=standing.pools,
         lines=standing.lines,
-        duplicates=duplicates,
+        extras=extras,
         retires=check.lawful_retires(),
         pilots=pilots_there(plan.pilots, now.jobs),
-        forks=check.lawful_forks(forks, placed),
     )
 
 
@@ -174,70 +165,57 @@ class _Check:
             if all(map(suspensions.get, self._mates(run)))
         }
 
-    def lawful_duplicates(
-        self, placed: Mapping[RunId, Place], bought: Collection[int]
-    ) -> tuple[Duplicate, ...]:
-        """Valid extra runs: of running tasks that may have one, with room beside all others.
+    def forked(self, entry: ExtraRun) -> bool:
+        """Whether an extra run is a fork; one that has no room leaves its job's own run alone."""
+        view = self.runs.get(entry.run)
+        return view is not None and self._jobs[view.job].sharing.forks is not None
 
-        Each task gets one, and no instance is launched for it: no limit of launches counts it.
+    def lawful_extras(
+        self, placed: Mapping[RunId, Place], bought: Collection[int]
+    ) -> tuple[ExtraRun, ...]:
+        """Valid extra runs: of tasks that may have one more, with room beside all others.
+
+        No two runs of a task share an instance. No instance is launched for an extra run: no limit
+        of launches counts it. A running task of an array gets one at a time; the other runs of a
+        forked job are all alike.
         """
-        wished = [entry for entry in self._plan.entries if isinstance(entry, Duplicate)]
+        wished = [entry for entry in self._plan.entries if isinstance(entry, ExtraRun)]
+        if not wished:
+            return ()
         load = dict(
             self._load(placed, {entry.on for entry in wished if entry.on in self._offerings})
         )
-        more_replicas = {
-            view.id: view.sharing.replicas_left or 0 for view in self._jobs.values() if wished
-        }
-        accepted: dict[RunId, Duplicate] = {}
-        for entry in wished:
-            view, offering = self.runs.get(entry.run), self._offerings.get(entry.on)
-            if (
-                view is None
-                or offering is None
-                or not more_replicas[view.job]
-                or view.id in accepted
-            ):
-                continue
-            if isinstance(entry.on, int) and entry.on not in bought:
-                continue
-            need = view.task.demand_on(offering.type.family)
-            stays = view.ran is not None and not view.pinned and view.id not in self.suspends
-            if need is None or not stays or placed.get(view.id, view.instance) != view.instance:
-                continue
-            total = load.get(entry.on, NOTHING) + need
-            if entry.on == view.instance or not total.fits(offering.type.capacity):
-                continue
-            load[entry.on] = total
-            more_replicas[view.job] -= 1
-            accepted[view.id] = entry
-        return tuple(accepted.values())
-
-    def lawful_forks(
-        self, forks: Iterable[Fork], placed: Mapping[RunId, Place]
-    ) -> tuple[Fork, ...]:
-        """Valid forks of jobs that may have more, in room left on live instances.
-
-        No two runs of a job share an instance.
-        """
-        wished = [fork for fork in forks if fork.on in self._offerings]
-        load = dict(self._load(placed, {fork.on for fork in wished}))
-        more_forks = {view.id: view.sharing.forks or 0 for view in self._jobs.values() if wished}
-        occupied = {(view.job, placed.get(view.id, view.instance)) for view in self.runs.values()}
-        tasks = {view.job: view.task for view in self.runs.values() if not view.replica}
+        more = {job: _extra_runs_left(view.sharing) for job, view in self._jobs.items()}
+        runs = self.runs.values()
+        occupied = {(own_run(view.id), placed.get(view.id, view.instance)) for view in runs}
+        begun: set[RunId] = set()
         accepted = []
         for entry in wished:
-            offering, task = self._offerings[entry.on], tasks.get(entry.job)
-            need = None if task is None else task.demand_on(offering.type.family)
-            if need is None or not more_forks.get(entry.job) or (entry.job, entry.on) in occupied:
+            view, offering = self.runs.get(entry.run), self._offerings.get(entry.on)
+            if view is None or offering is None or not more[view.job]:
+                continue
+            if self.forked(entry):
+                allowed = isinstance(entry.on, str)
+            else:
+                stands = isinstance(entry.on, str) or entry.on in bought
+                allowed = stands and entry.run not in begun and self._stays(view, placed)
+            need = view.task.demand_on(offering.type.family)
+            if not allowed or need is None or (entry.run, entry.on) in occupied:
                 continue
             total = load.get(entry.on, NOTHING) + need
             if not total.fits(offering.type.capacity):
                 continue
             load[entry.on] = total
-            more_forks[entry.job] -= 1
-            occupied.add((entry.job, entry.on))
+            more[view.job] -= 1
+            occupied.add((entry.run, entry.on))
+            begun.add(entry.run)
             accepted.append(entry)
         return tuple(accepted)
+
+    def _stays(self, view: RunView, placed: Mapping[RunId, Place]) -> bool:
+        """Whether a task run goes on where it runs."""
+        stays = view.ran is not None and not view.pinned and view.id not in self.suspends
+        return stays and placed.get(view.id, view.instance) == view.instance
 
     def lawful_retires(self) -> tuple[Retire, ...]:
         """Valid retirements: those of extra runs."""
@@ -347,3 +325,8 @@ class _Check:
             if wanted[offering] > limit:
                 return max(keys)
         return None
+
+
+def _extra_runs_left(sharing: Sharing) -> int:
+    """Number of extra runs that may begin now, of a job's tasks or of its forks."""
+    return (sharing.replicas_left or 0) if sharing.forks is None else sharing.forks

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 
 from eva_master.control.planning.validate_plan import Decision, reconcile
 from eva_master.model.planning.job_view import JobView
-from eva_master.model.planning.plan import Assign, Fork, Plan, Suspend
+from eva_master.model.planning.plan import Assign, Plan, Suspend
 from eva_master.model.planning.sizes import resizable, with_sizes
 from eva_master.model.planning.snapshot import Snapshot
+from eva_master.model.values import replace
 from eva_wire.values.ids import InstanceId, JobId, RunId
 
 
@@ -40,12 +40,7 @@ def lawful(now: Snapshot, plan: Plan) -> Plan:
     return without_sizes(now, plan, refused) if refused else plan
 
 
-def reconciled(
-    now: Snapshot,
-    plan: Plan,
-    ordered: Collection[InstanceId] = (),
-    forks: Collection[Fork] = (),
-) -> Decision:
+def reconciled(now: Snapshot, plan: Plan, ordered: Collection[InstanceId] = ()) -> Decision:
     """Check a plan against the present, see `validate_plan.reconcile`.
 
     A running gang changes its size if all members of the new size get places, or keep theirs.
@@ -55,17 +50,15 @@ def reconciled(
         now: The cluster at present, with its present sizes.
         plan: A plan from `lawful`.
         ordered: Instances that an operator has drained.
-        forks: Forks that begin with the plan.
     """
     dropped: set[RunId] = set()
     while True:
         resized = with_sizes(now, sizes_of(plan))
-        decision = reconcile(resized, plan, ordered, forks)
+        decision = reconcile(resized, plan, ordered)
         failed = _failed(now, resized, plan, decision)
         if not failed:
-            sizes = tuple(
-                entry for entry in plan.sizes if entry.job in {view.id for view in now.jobs}
-            )
+            present = {view.id for view in now.jobs} if plan.sizes else set[JobId]()
+            sizes = tuple(entry for entry in plan.sizes if entry.job in present)
             rest = (*decision.dropped, *sorted(dropped.difference(decision.dropped)))
             return replace(decision, sizes=sizes, dropped=rest)
         dropped |= {

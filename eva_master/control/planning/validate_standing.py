@@ -50,8 +50,8 @@ def stated(
     live: set[Place] = {view.id for view in now.instances}
     live |= {view.id for view in now.draining if view.id not in ordered}
     allowed = live | used | free
-    lendable = {view.id for view in now.instances if not view.pool}
-    pools = _pools(plan.pools, allowed, lendable)
+    shareable = {view.id for view in now.instances if not view.pool}
+    pools = _pools(plan.pools, allowed, shareable)
     members: set[Place] = {member for pool in pools for member in pool.members}
     names = {pool.name for pool in pools}
     jobs = {view.id: view.array.size for view in now.jobs if view.stands_in_line}
@@ -102,8 +102,8 @@ def _pools(
     """Pools of existing members, merged by name."""
     taken: set[Place] = set()
     by_name: dict[str, Pool] = {}
-    for pool in sorted(pools, key=lambda it: it.lent):  # members of standing pools are not lent
-        open_to = live if pool.lent else allowed
+    for pool in sorted(pools, key=lambda it: it.shared):  # members of standing pools are not shared
+        open_to = live if pool.shared else allowed
         fresh = tuple(
             dict.fromkeys(
                 member for member in pool.members if member in open_to and member not in taken
@@ -115,7 +115,7 @@ def _pools(
         closed = pool.closed if earlier is None else (*earlier.closed, *pool.closed)
         reason = pool.reason if earlier is None else earlier.reason
         resting = tuple(member for member in closed if member in set(members))
-        by_name[pool.name] = Pool(pool.name, members, reason, resting, pool.lent)
+        by_name[pool.name] = Pool(pool.name, members, reason, resting, pool.shared)
     return tuple(by_name.values())
 
 

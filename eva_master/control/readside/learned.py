@@ -7,7 +7,7 @@ from operator import itemgetter
 
 from eva_master.learning.estimate import MeasuredEstimate
 from eva_master.learning.knowledge import Knowledge
-from eva_master.learning.market.pools import Pool, SpotPools
+from eva_master.learning.market.pools import SpotPool, SpotPools
 from eva_master.learning.market.spot_market import pool_of
 from eva_master.learning.runtimes import OwnerTimes
 from eva_master.learning.voices.lessons import Lessons
@@ -82,7 +82,7 @@ def watched_pools(known: SpotPools, live: Iterable[Instance], now: Millis) -> li
         now: The time.
     """
     held = {pool_of(instance.offering) for instance in live if instance.up_ms is not None}
-    pools = ((Pool(*name.split("@", 1)), spell) for name, spell in sorted(known.spells.items()))
+    pools = ((SpotPool(*name.split("@", 1)), spell) for name, spell in sorted(known.spells.items()))
     return [
         WatchedPool(
             str(pool),

@@ -138,6 +138,8 @@ class LineOutlooks:
         """Why none of its tasks may start even if there is room; empty if one may."""
         if job.suspension is not None:
             return "it is suspended"
+        if job.missing_secrets:
+            return "a secret that it uses is not set"
         most, cap = job.spec.array.concurrency, dict(line.at_most).get(job.id)
         counts = self._counts[job.id]
         barred = bar(
@@ -168,7 +170,7 @@ class LineOutlooks:
     def _members(self, line: Line) -> Iterator[Instance]:
         """The instances on which the line claims room that are its pools' own, and ready."""
         for pool in self._statement.pools:
-            if pool.name in line.pools and not pool.lent:
+            if pool.name in line.pools and not pool.shared:
                 yield from filter(self._takes, self._claimed(pool, line))
 
     def _claimed(self, pool: Pool, line: Line) -> Iterator[Instance]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from eva_master.control.features.deadlines.queueing import behind_others
 from eva_master.control.features.lending import payments
+from eva_master.control.features.partitions import membership
 from eva_master.control.measure import (
     cost_groups,
     dags,
@@ -17,7 +18,7 @@ from eva_master.control.measure import (
     throughput,
 )
 from eva_master.control.measure.estimates import Contradicted
-from eva_master.control.planning import partitioning, tenants
+from eva_master.control.planning import quota_use
 from eva_master.control.readside import shown_tasks
 from eva_master.control.readside.learned import learned_tables, learned_times, watched_pools
 from eva_master.control.readside.line_outlooks import LineOutlooks
@@ -49,6 +50,7 @@ from eva_master.learning.voices.lessons import Lessons
 from eva_master.learning.voices.names import Voice, voice_of
 from eva_master.learning.voices.resolution import Resolved
 from eva_master.model.accounting.cost_sums import CostSums
+from eva_master.model.accounting.splits import CostSplit
 from eva_master.model.accounting.totals import (
     NO_TOTALS,
     CostTotals,
@@ -214,6 +216,9 @@ class ClusterModel:
     """Follows the submission of a job."""
     _parts: dict[JobId, GangParts] = field(init=False, default_factory=dict, compare=False)
     """Answers about gangs, which stay so as long as the model."""
+    _unbooked: dict[Millis, Sequence[ledger.Running]] = field(
+        init=False, default_factory=dict, compare=False
+    )
 
     # -- records ---------------------------------------------------------------------------------
 
@@ -311,9 +316,9 @@ class ClusterModel:
         """See `ReadModel.occupants`."""
         return tuple(map(self.touched.__getitem__, self.residents.get(instance, ())))
 
-    def used(self, instance: InstanceId) -> Resources:
+    def used(self, instance: InstanceId, runs: Iterable[TaskRun]) -> Resources:
         """See `ReadModel.used`."""
-        return total_demand(self, self.occupants(instance), self.instances[instance])
+        return total_demand(self, runs, self.instances[instance])
 
     def is_connected(self, instance: InstanceId) -> bool:
         """See `ReadModel.is_connected`."""
@@ -360,7 +365,16 @@ class ClusterModel:
 
     def cost(self, now: Millis) -> CostSums:
         """See `ReadModel.cost`."""
-        return ledger.cost(self, self.kept, now)
+        return ledger.cost(self, self.kept, now, self._running(now))
+
+    def _running(self, now: Millis) -> Sequence[ledger.Running]:
+        """Costs that are not booked yet, worked out once for all readers of one moment."""
+        running = self._unbooked.get(now)
+        if running is None:
+            running = tuple(ledger.running(self, now))
+            self._unbooked.clear()
+            self._unbooked[now] = running
+        return running
 
     def of_tenants(self, now: Millis) -> Mapping[str, TenantTotals]:
         """See `ReadModel.of_tenants`."""
@@ -380,15 +394,11 @@ class ClusterModel:
 
     def tenant_limits(self, now: Millis) -> Mapping[str, TenantLimits]:
         """See `ReadModel.tenant_limits`."""
-        return tenants.limits(self, self.settings.tenancy, now)
+        return quota_use.limits(self, self.settings.tenancy, now)
 
-    def of_types(self, now: Millis) -> Mapping[str, CostTotals]:
-        """See `ReadModel.of_types`."""
-        return cost_groups.of_types(self, self.totals.types, now)
-
-    def of_owners(self, now: Millis) -> Mapping[str, CostTotals]:
-        """See `ReadModel.of_owners`."""
-        return cost_groups.of_owners(self, self.totals.owners, now)
+    def costs(self, split: CostSplit, now: Millis) -> Mapping[str, CostTotals]:
+        """See `ReadModel.costs`."""
+        return cost_groups.costs(self, self.partitions, split, now, self._running(now))
 
     @property
     def partitions(self) -> Partitions:
@@ -397,7 +407,7 @@ class ClusterModel:
 
     def partition_of(self, spec: JobSpec) -> str:
         """See `ReadModel.partition_of`."""
-        return partitioning.chosen(self, self.partitions, spec, self.at_ms)
+        return membership.chosen(self, self.partitions, spec, self.at_ms)
 
     def of_partitions(self, now: Millis) -> Mapping[str, PartitionTotals]:
         """See `ReadModel.of_partitions`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, ValuesView
+from collections.abc import Callable, Collection, ItemsView, Iterator, Mapping, Sequence, ValuesView
 from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
@@ -85,6 +85,10 @@ class PersistentMap(Mapping[K, V]):
         """The values, in the order of the keys."""
         return _Values(self)
 
+    def items(self) -> ItemsView[K, V]:
+        """The entries, in the order of the keys."""
+        return _Items(self)
+
     def descending(self, before: K | None = None) -> Iterator[K]:
         """The keys from the last one back.
 
@@ -106,10 +110,10 @@ class PersistentMap(Mapping[K, V]):
     def _find(self, key: Any) -> Any:
         wanted, node = self._order(key), self._root
         while isinstance(node, _Branch):
-            node = node.children[max(0, bisect_right(node.firsts, wanted) - 1)]
+            node = node.children[bisect_right(node.firsts, wanted, 1) - 1]
         leaf: _Leaf = node
         at = bisect_left(leaf.keys, wanted)
-        if at < len(leaf.keys) and leaf.keys[at] == wanted:
+        if at < leaf.size and leaf.keys[at] == wanted:
             return leaf.values[at]
         return _ABSENT
 
@@ -122,6 +126,16 @@ class _Values(ValuesView[V], Generic[V]):
     def __iter__(self) -> Iterator[V]:
         for leaf in _leaves(self._of._root):
             yield from leaf.values
+
+
+class _Items(ItemsView[K, V], Generic[K, V]):
+    def __init__(self, of: PersistentMap[K, V]) -> None:
+        super().__init__(of)
+        self._of = of
+
+    def __iter__(self) -> Iterator[tuple[K, V]]:
+        for leaf in _leaves(self._of._root):
+            yield from zip(leaf.names, leaf.values, strict=True)
 
 
 class _Leaf:

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 
+from eva_master.control.features.budgets.foreseeing import rest
 from eva_master.control.features.deadlines.market_choice import at_submission
 from eva_master.control.features.deadlines.refusing import refusal
+from eva_master.control.features.partitions import membership
 from eva_master.control.features.pools.admission import bar, gives_room
 from eva_master.control.measure import remaining
-from eva_master.control.planning import lasting_limits, partitioning
+from eva_master.control.planning import lasting_limits
 from eva_master.control.planning.snapshot_builder import snapshot
 from eva_master.control.planning.validate_plan import NOTHING_DECIDED, Decision
 from eva_master.control.readside import shown_tasks
 from eva_master.control.readside.model import ClusterModel
 from eva_master.control.rounds import pipeline
 from eva_master.control.rounds.draft import Question
+from eva_master.control.rounds.launched_disks import launched
 from eva_master.control.rounds.moment import Moment, Recent
 from eva_master.control.settings import Settings
 from eva_master.control.standing.membership import Membership
@@ -91,13 +94,15 @@ class JobPreview:
         if (buys := at_submission(self._records, record, now, self._settings)) is not record.buys:
             self._records = _with(model, replace(record, buys=buys, buys_ms=now))
         self._waits = record.waits
+        self._rests = rest(model, self._settings, spec.owner, now)
         self._joined: dict[RunId, InstanceId] = {}
-        if not record.waits:
+        if not record.waits and not self._rests:
             self._join(model, record)
         self.question: Snapshot | None = None
         self._asked: Question | None = None
-        rest = self._records.counts[self.job].states.get(RunState.WAITING, 0) - len(self._joined)
-        if not record.waits and rest > 0:
+        waiting = self._records.counts[self.job].states.get(RunState.WAITING, 0)
+        unplaced = waiting - len(self._joined)
+        if not record.waits and not self._rests and unplaced > 0:
             self._moment = self._present(model)
             self._asked = pipeline.ask(self._moment)
             self.question = self._asked.shown
@@ -151,6 +156,8 @@ class JobPreview:
         Args:
             plan: The policy's answer; `None` if it was not asked.
         """
+        if self._rests:
+            return self._outcome(NOTHING_DECIDED, self._rests)
         if self._waits:
             jobs = ", ".join(self._records.jobs[self.job].spec.stage.depends_on)
             return self._outcome(NOTHING_DECIDED, f"waits for {jobs} to end")
@@ -193,7 +200,7 @@ class JobPreview:
             runs = tuple(run_id(self.job, index) for index in range(min(count, 64)))
             waiting.update(dict.fromkeys(runs, waits))
         stays: set[Where] = {
-            member for pool in decision.pools if not pool.lent for member in pool.members
+            member for pool in decision.pools if not pool.shared for member in pool.members
         }
         return Foreseen(
             snapshot=seen,
@@ -210,11 +217,10 @@ class JobPreview:
     def _offerings(self, seen: Snapshot, decision: Decision) -> dict[Where, Offering]:
         """Offerings at the prices that are billed."""
         records = self._records
-        listed = {offering.id: offering for offering in records.catalog}
         offerings: dict[Where, Offering] = {
             view.id: records.instances[view.id].offering for view in seen.instances
         }
-        offerings.update((launch.key, listed[launch.offering.id]) for launch in decision.launches)
+        offerings.update(launched(records, decision).items())
         return offerings
 
 
@@ -339,7 +345,7 @@ def _submitted(model: ClusterModel, spec: JobSpec, now: Millis) -> Job:
     """The job record that a submission would make."""
     partitions = model.partitions
     if partitions.divided and not spec.partition:
-        spec = replace(spec, partition=partitioning.chosen(model, partitions, spec, now))
+        spec = replace(spec, partition=membership.chosen(model, partitions, spec, now))
     home = partitions.home(spec.partition)
     if home.forking is not None:
         nodes = sum(partitions.of_node(node) is home for node in model.settings.nodes)

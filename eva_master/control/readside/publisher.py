@@ -75,7 +75,7 @@ class Publisher:
             parts["counts"] = self._tasks(changed)
         if changed.instances:
             parts.update(self._instances(changed))
-        if parts or state.tally.lending.tenants.totals() is not before.totals.tenants:
+        if parts or state.tally.tenants.totals() is not before.totals.tenants:
             parts["totals"] = state.totals
         self._model = replace(
             before,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from eva_master.control import suspending
 from eva_master.control.context import Context
 from eva_master.control.features.elastic import resizing
-from eva_master.control.features.forks import copies
 from eva_master.control.features.pools import filling
 from eva_master.control.features.replicas import settling
 from eva_master.control.measure import learn
 from eva_master.control.planning.validate_plan import Decision
+from eva_master.control.rounds.launched_disks import launched
 from eva_master.model.catalog import on_demand_price
 from eva_master.model.records import Instance
 from eva_master.model.values import replace
@@ -30,15 +30,14 @@ def adopt(context: Context, decision: Decision, partition: str) -> dict[int, Ins
     """
     state = context.state
     names: dict[int, InstanceId] = {}
-    listed = {offering.id: offering for offering in state.catalog} if decision.launches else {}
     bought_for = {
         key: pool for pool in decision.pools for key in pool.members if isinstance(key, int)
     }
+    offerings = launched(state, decision)
     for launch in decision.launches:
         pool = bought_for.get(launch.key)
         names[launch.key] = InstanceId(f"i{state.count(instances=1).instances:05d}")
-        # Delays and price of the snapshot's offering are learned ones.
-        offering = listed[launch.offering.id]
+        offering = offerings[launch.key]
         context.put_instance(
             Instance(
                 id=names[launch.key],
@@ -63,7 +62,8 @@ def adopt(context: Context, decision: Decision, partition: str) -> dict[int, Ins
                 context.explain(held, reason)
             else:
                 context.put_run(replace(held, waiting_for=reason))
-            if context.settings.profile and learn.unprofiled(state, held):
+            first = not held.waiting_for
+            if first and context.settings.profile and learn.unprofiled(state, held):
                 context.plan_wanted = True  # without room of its own it may be packed
     for suspend in decision.suspends:
         suspending.by_plan(context, suspend)
@@ -94,8 +94,6 @@ def _adopt_more_runs(context: Context, decision: Decision, names: dict[int, Inst
     """The extra runs of tasks that end and begin."""
     for retired in decision.retires:
         settling.retire(context, retired)
-    for double in decision.duplicates:
-        target = names[double.on] if isinstance(double.on, int) else double.on
-        settling.begin(context, context.state.runs[double.run], target, double.reason)
-    for fork in decision.forks:
-        copies.place(context, fork.job, fork.on, fork.reason)
+    for extra in decision.extras:
+        target = names[extra.on] if isinstance(extra.on, int) else extra.on
+        settling.begin(context, context.state.runs[extra.run], target, extra.reason)

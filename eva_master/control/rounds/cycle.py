@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from operator import is_not
 
 from eva_master.control.alarms import Alarm, Wake
@@ -14,7 +14,6 @@ from eva_master.control.features.emptied import keeping
 from eva_master.control.features.emptied.memory import EmptiedMemory
 from eva_master.control.features.emptied.own_nodes import fill_own_nodes
 from eva_master.control.features.emptied.redirecting import redirect
-from eva_master.control.features.lending import payments
 from eva_master.control.features.pools import filling
 from eva_master.control.features.shared_limits.memory import (
     NO_MEMORY,
@@ -33,15 +32,17 @@ from eva_master.control.rounds.moment import Moment, Recent
 from eva_master.control.rounds.preempting_across import make_room
 from eva_master.control.rounds.rules.claimed_room import others_wait
 from eva_master.control.rounds.rules.given_up import concerned
-from eva_master.control.rounds.rules.quotas import TenantLimits
+from eva_master.control.rounds.rules.tenant_quotas import TenantCaps
 from eva_master.control.rounds.shared_queue import current
 from eva_master.control.rounds.withheld import Withheld, withheld
 from eva_master.control.supply import availability
 from eva_master.control.turn.rounds import RoundMemory
+from eva_master.control.turn.turn import AdoptedPlan
 from eva_master.model.actions import RequestPlan
+from eva_master.model.arithmetic.calendar import month_of
 from eva_master.model.changes import Round
 from eva_master.model.events import PlanReady
-from eva_master.model.fleet.partitions import Partition, month_of
+from eva_master.model.fleet.partitions import Partition
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Plan, PolicyMemory
 from eva_master.model.planning.reasons import Reasons
@@ -99,7 +100,7 @@ class Cycle:
         self._yielded_to: set[JobId] = set()
         """Jobs for which others gave up their places before they had begun there."""
         self._withheld = Withheld()
-        self._tenants = TenantLimits(self._state, context.settings.tenancy, partition)
+        self._tenants = TenantCaps(self._state, context.settings.tenancy, partition)
         self._prices: tuple[tuple[object, object], OnDemandPrices] | None = None
         """Worth of tasks on demand, and what that was made of."""
         self._dear: frozenset[OfferingId] = frozenset()
@@ -362,7 +363,6 @@ class Cycle:
         draft = self._checked(event.plan)
         self._note_cuts(draft)
         names = self._adopt(event, draft)
-        self._pay(event.plan, draft.question)
         self._open_lines(draft)
         self._record(event, draft, names)
         self._want_the_rest(draft)
@@ -395,16 +395,10 @@ class Cycle:
             fill_own_nodes(context, name, closed, placed)
         keeping.adopted(context, name, event.round, draft.yielding, whole=not self._rounds_left)
         context.memory(EmptiedMemory).await_too(draft.awaited, self._state.live)
+        adopted = AdoptedPlan(self.partition, event.plan, draft.question.shown)
+        for plan_adopted in context.features.plan_adopted:
+            plan_adopted(context, adopted)
         return names
-
-    def _pay(self, plan: Plan, question: Question) -> None:
-        """Carry out the terms on which jobs use room of other tenants."""
-        lending, name = self._state.tally.lending, self.partition.name
-        ours = [terms for terms in lending.in_force() if self._has(terms)]
-        quotas = self._context.settings.tenancy.quotas
-        payments.adopt(self._state, plan, ours, quotas, self._context.now)
-        ended = {terms for tenant in question.shown.tenants for terms in tenant.ended}
-        lending.forget({terms for terms in ended if terms.partition == name})
 
     def _open_lines(self, draft: Draft) -> None:
         """Have jobs stand in their lines again, beside the room that claims keep."""
@@ -452,11 +446,13 @@ class Cycle:
             context.memory(RoundMemory).overdue |= names
             context.plan_wanted = True
 
-    def _ahead(self, milestones: Iterable[tuple[JobId, int]]) -> dict[JobId, int]:
+    def _ahead(self, milestones: Collection[tuple[JobId, int]]) -> dict[JobId, int]:
         """The milestones of present jobs that the policy had not seen reached when it planned.
 
         A policy that states a milestone already seen would be asked again and again.
         """
+        if not milestones:
+            return {}
         present, asked = self._state.tasks, self._asked
         seen = () if asked is None else asked.shown.jobs
         had = {view.id: view.progress.over for view in seen}
@@ -495,7 +491,8 @@ class Cycle:
         before, within = answer.before_limits, answer.after_limits
         jobs = withheld(context, self.partition, before, within, answer.whole)
         self._withheld.limited.update(dict.fromkeys(jobs, context.now))
-        held = {run.job for run in asked.shown.runs if run.held}
+        waiting = asked.shown.runs if answer.lapsed else ()
+        held = {run.job for run in waiting if run.held}
         if self._withheld.note_unused(answer.lapsed, held, context.now):
             self.want(insists=True)
         if answer.dear - self._dear:  # the policy is to look for something cheaper

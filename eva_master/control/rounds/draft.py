@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from eva_master.control.features.emptied import giving_way, leftovers
 from eva_master.control.features.emptied.memory import Comers
@@ -14,6 +14,7 @@ from eva_master.control.rounds.rules.shared_limits import NOTHING_SHARED, Partit
 from eva_master.model.catalog import Offering
 from eva_master.model.planning.plan import Plan
 from eva_master.model.planning.snapshot import Snapshot
+from eva_master.model.values import replace
 from eva_master.packing.plan_effect import PlanEffect
 from eva_master.packing.quotas import QuotaView
 from eva_master.packing.shared_limits.queue import SharedQueue
@@ -148,7 +149,7 @@ class Draft:
         return replace(self, effect=effect, cut=self.cut or effect is not self.effect)
 
 
-class Stage:
+class PlanStage:
     """One rule of a round. A stage without a method of its own changes nothing."""
 
     def show(self, _moment: Moment, question: Question) -> Question:

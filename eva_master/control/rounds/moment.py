@@ -12,8 +12,8 @@ from eva_master.control.planning.allowance import Allowance, allowance, leeway
 from eva_master.control.planning.parts import Sums, part_of
 from eva_master.control.rounds.rules.given_up import PoolMembers
 from eva_master.control.rounds.rules.price_limit import PriceLimit
-from eva_master.control.rounds.rules.quotas import TenantLimits
 from eva_master.control.rounds.rules.shared_limits import PartitionShare
+from eva_master.control.rounds.rules.tenant_quotas import TenantCaps
 from eva_master.control.rounds.shared_queue import shared_queue
 from eva_master.control.settings import Settings
 from eva_master.control.standing.membership import Statement
@@ -130,9 +130,9 @@ class Moment:
         )
 
     @cached_property
-    def tenants(self) -> TenantLimits:
+    def tenants(self) -> TenantCaps:
         """Quotas and budgets of tenants."""
-        return TenantLimits(self.state, self.settings.tenancy, self.partition)
+        return TenantCaps(self.state, self.settings.tenancy, self.partition)
 
     @cached_property
     def pool_members(self) -> PoolMembers:

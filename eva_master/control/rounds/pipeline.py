@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from eva_master.control.rounds.draft import Draft, Question, Stage
+from eva_master.control.rounds.draft import Draft, PlanStage, Question
 from eva_master.control.rounds.moment import Moment
 from eva_master.control.rounds.stages import (
     ClaimantsFirst,
@@ -18,6 +18,7 @@ from eva_master.control.rounds.stages import (
     DearPurchases,
     Declined,
     FailedBoots,
+    GangsInZones,
     GivingWay,
     HandedMembers,
     HiddenForks,
@@ -46,7 +47,7 @@ from eva_master.control.rounds.stages import (
 from eva_master.model.planning.plan import Plan
 from eva_wire.values.ids import InstanceId, RunId
 
-SEEN: tuple[Stage, ...] = (
+SEEN: tuple[PlanStage, ...] = (
     LaunchLeeway(),
     RoomOfOthers(),
     DearOfferings(),
@@ -59,11 +60,12 @@ SEEN: tuple[Stage, ...] = (
 )
 """Stages that hide something from the policy, and complete its plan by that."""
 
-POSSIBLE: tuple[Stage, ...] = (StillWaiting(), LawfulSizes(), LateLaunches())
+POSSIBLE: tuple[PlanStage, ...] = (StillWaiting(), LawfulSizes(), LateLaunches())
 """Stages that leave out of a plan that which has no use by now."""
 
-LIMITS: tuple[Stage, ...] = (
+LIMITS: tuple[PlanStage, ...] = (
     ClaimantsFirst(),
+    GangsInZones(),
     DearPurchases(),
     Leftovers(),
     FailedBoots(),
@@ -76,6 +78,7 @@ LIMITS: tuple[Stage, ...] = (
     MoreRuns(),
     QuotasAndBudgets(),
     RoomOfClaims(),
+    GangsInZones(seats=False),
     WaitingReasons(),
     Reconciled(),
     Declined(),
@@ -83,7 +86,7 @@ LIMITS: tuple[Stage, ...] = (
 )
 """Stages that leave of a plan what all limits allow and what holds by now."""
 
-ROUND: tuple[Stage, ...] = (*SEEN, *POSSIBLE, *LIMITS, LoneUnit(LIMITS))
+ROUND: tuple[PlanStage, ...] = (*SEEN, *POSSIBLE, *LIMITS, LoneUnit(LIMITS))
 """All stages: each shows, from the first to the last, then the policy plans, then each checks."""
 
 

@@ -12,7 +12,7 @@ from eva_master.model.fleet.partitions import Partition
 from eva_master.model.planning.plan import Suspend
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.suspension import Preemption
-from eva_master.packing.shared_limits.preempting import VictimSearch
+from eva_master.packing.shared_limits.preempting import LimitVictimSearch
 from eva_master.packing.shared_limits.queue import SharedQueue
 from eva_wire.values.ids import InstanceId
 
@@ -34,7 +34,7 @@ def make_room(
     if settings.preemption is not Preemption.SUSPEND:
         return
     seen = with_due(context.state, whole, context.now, settings, own_order=False)
-    search = VictimSearch(seen, queue, partition.name, set(_vacating(context)))
+    search = LimitVictimSearch(seen, queue, partition.name, set(_vacating(context)))
     for entry in tuple(search.found(memory.left_unused)):
         job = entry.unit.job.id
         reason = f"makes room for {job} of partition {partition.name}, which has a higher priority"

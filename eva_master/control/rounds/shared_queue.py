@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from eva_master.control.context import Context
 from eva_master.control.features.deadlines.ordering import with_due
@@ -11,7 +11,7 @@ from eva_master.control.features.shared_limits.memory import (
     QueueMemory,
     SharedLimitsMemory,
 )
-from eva_master.control.planning import tenants
+from eva_master.control.planning import quota_use
 from eva_master.control.planning.allowance import Allowance, allowance
 from eva_master.control.planning.parts import Sums
 from eva_master.control.planning.snapshot_builder import revision, snapshot
@@ -21,10 +21,12 @@ from eva_master.control.supply import availability
 from eva_master.model.catalog import Offering
 from eva_master.model.fleet.partitions import Budget, Partition
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.packing.shared_limits.limit import Parts, Refusal, SharedLimits
-from eva_master.packing.shared_limits.queue import SharedQueue
+from eva_master.packing.shared_limits.limit import LimitUnit, Parts, Refusal, SharedLimits
+from eva_master.packing.shared_limits.queue import SharedQueue, waiting_in_order
 from eva_wire.values.ids import Millis
 from eva_wire.values.states import TERMINAL_RUN, InstanceState
+
+_UNDIVIDED = Parts(home=lambda _: "", sells=lambda *_: True, allows=lambda *_: True)
 
 
 def shared_queue(
@@ -69,7 +71,7 @@ def shared_queue(
         home,
         sells,
         _allows(allowances),
-        lends=settings.tenancy.lending,
+        limits_tenants=lambda name: bool(settings.tenancy.enforced(name)),
         out=memory.out,
         passed=memory.passed,
         since=memory.since,
@@ -107,6 +109,16 @@ def current(context: Context) -> SharedQueue | None:
     return memory.queue
 
 
+def waiting_units(context: Context) -> tuple[Parts, Sequence[LimitUnit]]:
+    """The division of the cluster, undivided ones included, and its waiting units in order."""
+    queue = current(context)
+    if queue is not None:
+        return queue.room.parts, queue.waiting
+    state, settings, now = context.state, context.settings, context.now
+    seen = with_due(state, snapshot(state, now, settings), now, settings, own_order=False)
+    return _UNDIVIDED, waiting_in_order(seen, _UNDIVIDED)
+
+
 def _follow_arrays(context: Context) -> None:
     """Note the times since which arrays with limited concurrency may start their next tasks.
 
@@ -121,9 +133,7 @@ def _follow_arrays(context: Context) -> None:
         if name not in memory.over:
             runs = (state.runs[run] for run in state.tasks[name].touched)
             ended = (run for run in runs if run.state in TERMINAL_RUN)
-            memory.since[name] = max(
-                (Millis(run.history[-1][1]) for run in ended), default=Millis(0)
-            )
+            memory.since[name] = max((run.since_ms for run in ended), default=Millis(0))
         elif memory.over[name] != over:
             memory.since[name] = context.now
         memory.over[name] = over
@@ -155,7 +165,7 @@ def _shared(
         per_user=None if limits.instances_per_user >= NO_LIMIT else limits.instances_per_user,
         refusals=refusals,
         quotas=quotas,
-        use=tenants.use(state, quotas) if quotas else {},
+        use=quota_use.use(state, quotas) if quotas else {},
     )
 
 

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 
 from eva_master.control.features.deadlines.ordering import with_due
 from eva_master.control.features.emptied import giving_way, leftovers
 from eva_master.control.planning.validate_sizes import lawful, reconciled, sizes_of
 from eva_master.control.planning.validate_standing import without
-from eva_master.control.rounds.draft import Draft, Question, Stage
+from eva_master.control.rounds.draft import Draft, PlanStage, Question
 from eva_master.control.rounds.moment import Moment
 from eva_master.control.rounds.rules import caps
 from eva_master.control.rounds.rules.claimed_room import claimants_first, kept_off, seated
 from eva_master.control.rounds.rules.cluster_limits import Usage
 from eva_master.control.rounds.rules.late_launches import without_awaited, without_late_launches
 from eva_master.control.rounds.rules.limit_reasons import LimitReasons
-from eva_master.control.rounds.rules.lone_unit import Bounds, lone, placed_alone
+from eva_master.control.rounds.rules.lone_unit import crowded_out, lone, placed_alone
+from eva_master.control.rounds.rules.one_zone import in_one_zone
+from eva_master.control.rounds.rules.own_room import Bounds
 from eva_master.control.rounds.rules.partition_limits import PartitionCap
 from eva_master.model.accounting.per_hour import counted_per_hour
 from eva_master.model.planning.sizes import with_sizes
 from eva_master.model.planning.snapshot import UNLIMITED, InstanceView
+from eva_master.model.values import replace
 from eva_master.packing import waiting_turns
 from eva_master.packing.claims.making import Rules, with_claims
 from eva_master.packing.claims.views import ClaimView
@@ -33,7 +36,7 @@ from eva_wire.values.ids import OfferingId, RunId
 # -- before the policy plans: a part is hidden, and the plan is completed by it ------------------
 
 
-class LaunchLeeway(Stage):
+class LaunchLeeway(PlanStage):
     """The launches that limits leave, and jobs that stand in lines already."""
 
     def show(self, moment: Moment, question: Question) -> Question:
@@ -44,7 +47,7 @@ class LaunchLeeway(Stage):
         return replace(question, shown=replace(question.shown, joined=joined, leeway=leeway))
 
 
-class RoomOfOthers(Stage):
+class RoomOfOthers(PlanStage):
     """Room at shared limits that is free for other partitions."""
 
     def show(self, moment: Moment, question: Question) -> Question:
@@ -53,7 +56,7 @@ class RoomOfOthers(Stage):
         return replace(question, shown=share.shown(question.shown), queue=share.queue)
 
 
-class DearOfferings(Stage):
+class DearOfferings(PlanStage):
     """Offerings that cost more than all that may run there is worth."""
 
     def show(self, moment: Moment, question: Question) -> Question:
@@ -68,7 +71,7 @@ class DearOfferings(Stage):
         return replace(draft, effect=explained(draft.effect, draft.question.masked))
 
 
-class Deadlines(Stage):
+class Deadlines(PlanStage):
     """The standing of jobs against their deadlines, and their order by it."""
 
     def show(self, moment: Moment, question: Question) -> Question:
@@ -78,7 +81,7 @@ class Deadlines(Stage):
         return replace(question, shown=seen)
 
 
-class Quotas(Stage):
+class Quotas(PlanStage):
     """Task runs that wait beyond the quotas of their tenants."""
 
     def show(self, moment: Moment, question: Question) -> Question:
@@ -95,7 +98,7 @@ class Quotas(Stage):
         return draft if admitted is None else draft.with_plan(admitted.completed(draft.plan))
 
 
-class SpareMembers(Stage):
+class SpareMembers(PlanStage):
     """Empty members of pools that are given up for tasks outside them."""
 
     def show(self, moment: Moment, question: Question) -> Question:
@@ -111,7 +114,7 @@ class SpareMembers(Stage):
         return replace(draft, effect=given_up.completed(draft.effect, claims))
 
 
-class HiddenForks(Stage):
+class HiddenForks(PlanStage):
     """Forks: policies see the first one of each job alone."""
 
     def show(self, _moment: Moment, question: Question) -> Question:
@@ -119,7 +122,7 @@ class HiddenForks(Stage):
         return replace(question, shown=forks.hidden(question.shown))
 
 
-class ClaimsShown(Stage):
+class ClaimsShown(PlanStage):
     """Room that is kept for jobs that come first."""
 
     def show(self, moment: Moment, question: Question) -> Question:
@@ -135,7 +138,7 @@ class ClaimsShown(Stage):
         return replace(question, shown=with_claims(question.shown, rules))
 
 
-class WaitingTurns(Stage):
+class WaitingTurns(PlanStage):
     """Waiting tasks beyond what one round plans for."""
 
     def show(self, moment: Moment, question: Question) -> Question:
@@ -158,7 +161,7 @@ class WaitingTurns(Stage):
 # -- the plan as it can be, before any limit -----------------------------------------------------
 
 
-class StillWaiting(Stage):
+class StillWaiting(PlanStage):
     """Task runs that have taken room from a line since the policy was asked."""
 
     def check(self, draft: Draft) -> Draft:
@@ -166,7 +169,7 @@ class StillWaiting(Stage):
         return draft.with_plan(without(draft.plan, draft.taken))
 
 
-class LawfulSizes(Stage):
+class LawfulSizes(PlanStage):
     """Sizes that elastic gangs may have."""
 
     def check(self, draft: Draft) -> Draft:
@@ -174,7 +177,7 @@ class LawfulSizes(Stage):
         return draft.with_plan(lawful(draft.now, draft.plan))
 
 
-class LateLaunches(Stage):
+class LateLaunches(PlanStage):
     """New instances that are up too late for tasks that run; none where rounds have fixed times."""
 
     def check(self, draft: Draft) -> Draft:
@@ -188,7 +191,7 @@ class LateLaunches(Stage):
 # -- limits, each on what is left by those before it ---------------------------------------------
 
 
-class ClaimantsFirst(Stage):
+class ClaimantsFirst(PlanStage):
     """The order in which limits cut equally urgent tasks: those with claims come first."""
 
     def check(self, draft: Draft) -> Draft:
@@ -200,7 +203,25 @@ class ClaimantsFirst(Stage):
         return replace(draft, effect=effect, wanted=effect, whole=whole)
 
 
-class DearPurchases(Stage):
+@dataclass(frozen=True, slots=True)
+class GangsInZones(PlanStage):
+    """One availability zone for each gang.
+
+    Attributes:
+        seats: Whether a gang gets room in one zone in place of what the plan chose; else it waits.
+    """
+
+    seats: bool = True
+
+    def check(self, draft: Draft) -> Draft:
+        """The plan without gangs in several zones, where one zone holds all of such a gang."""
+        claims, bounds = draft.question.shown.claims, partial(bounds_of, draft)
+        effect = in_one_zone(draft.effect, bounds if self.seats else None, claims)
+        rest = draft.cut_to(effect) if len(effect.assigned) < len(draft.effect.assigned) else draft
+        return replace(rest, effect=effect, wanted=effect if self.seats else draft.wanted)
+
+
+class DearPurchases(PlanStage):
     """The price of an instance, against the worth of its tasks."""
 
     def check(self, draft: Draft) -> Draft:
@@ -209,7 +230,7 @@ class DearPurchases(Stage):
         return replace(draft.cut_to(effect), dear=dear)
 
 
-class Leftovers(Stage):
+class Leftovers(PlanStage):
     """Empty instances that the plan leaves unused."""
 
     def check(self, draft: Draft) -> Draft:
@@ -219,7 +240,7 @@ class Leftovers(Stage):
         return replace(draft, effect=effect, priced=effect, reused=reused)
 
 
-class FailedBoots(Stage):
+class FailedBoots(PlanStage):
     """Purchases of what has failed to boot."""
 
     def check(self, draft: Draft) -> Draft:
@@ -228,7 +249,7 @@ class FailedBoots(Stage):
         return replace(draft.cut_to(effect), put_off=put_off)
 
 
-class TurnsAtLimits(Stage):
+class TurnsAtLimits(PlanStage):
     """Limits that partitions share: what is free is left to the next in the queue."""
 
     def check(self, draft: Draft) -> Draft:
@@ -240,7 +261,7 @@ class TurnsAtLimits(Stage):
         return replace(draft, share=share, overtaking=overtaking, before_limits=rest)
 
 
-class PartitionAllowance(Stage):
+class PartitionAllowance(PlanStage):
     """Instances and budget of the partition."""
 
     def check(self, draft: Draft) -> Draft:
@@ -253,7 +274,7 @@ class PartitionAllowance(Stage):
         return replace(draft.cut_to(rest), spent=spent)
 
 
-class ClusterLimits(Stage):
+class ClusterLimits(PlanStage):
     """Instances of the cluster, of a user and of a job."""
 
     def check(self, draft: Draft) -> Draft:
@@ -265,7 +286,7 @@ class ClusterLimits(Stage):
         return draft.cut_to(caps.within(draft.effect, usage))
 
 
-class PoolPurchases(Stage):
+class PoolPurchases(PlanStage):
     """Members of pools for which tasks of other partitions come first."""
 
     def check(self, draft: Draft) -> Draft:
@@ -274,7 +295,7 @@ class PoolPurchases(Stage):
         return draft.cut_to(members.within(draft.effect, draft.whole, contested=contested))
 
 
-class HandedMembers(Stage):
+class HandedMembers(PlanStage):
     """Members that pools have given up for tasks whose own purchase limits forbid."""
 
     def check(self, draft: Draft) -> Draft:
@@ -285,7 +306,7 @@ class HandedMembers(Stage):
         return draft.cut_to(given_up.seated(draft.priced, draft.effect))
 
 
-class GivingWay(Stage):
+class GivingWay(PlanStage):
     """Empty instances whose end allows what limits have cut."""
 
     def check(self, draft: Draft) -> Draft:
@@ -316,7 +337,7 @@ class GivingWay(Stage):
         return allows
 
 
-class MoreRuns(Stage):
+class MoreRuns(PlanStage):
     """Extra runs of late tasks, and forks, in the room that the plan leaves."""
 
     def check(self, draft: Draft) -> Draft:
@@ -324,7 +345,7 @@ class MoreRuns(Stage):
         return replace(draft, effect=forks.completed(stragglers.completed(draft.effect)))
 
 
-class QuotasAndBudgets(Stage):
+class QuotasAndBudgets(PlanStage):
     """Quotas and budgets of tenants."""
 
     def check(self, draft: Draft) -> Draft:
@@ -335,7 +356,7 @@ class QuotasAndBudgets(Stage):
         return replace(draft, effect=rest, over_quota=over_quota, spent=draft.spent or spent)
 
 
-class RoomOfClaims(Stage):
+class RoomOfClaims(PlanStage):
     """Room that claims keep for their jobs."""
 
     def check(self, draft: Draft) -> Draft:
@@ -348,7 +369,7 @@ class RoomOfClaims(Stage):
 # -- what is carried out, and what users are told ------------------------------------------------
 
 
-class WaitingReasons(Stage):
+class WaitingReasons(PlanStage):
     """The limits and pools that tasks wait for."""
 
     def check(self, draft: Draft) -> Draft:
@@ -364,14 +385,14 @@ class WaitingReasons(Stage):
         return replace(draft, effect=effect)
 
 
-class Reconciled(Stage):
+class Reconciled(PlanStage):
     """The part of the plan that still holds, and is not too dear without the rest of it."""
 
     def check(self, draft: Draft) -> Draft:
         """The plan with its decision."""
         effect, dropped, dear = draft.effect, dict[RunId, None](), frozenset[OfferingId]()
         while True:
-            decision = reconciled(draft.moment.part, effect.plan, draft.ordered, effect.forks)
+            decision = reconciled(draft.moment.part, effect.plan, draft.ordered)
             dropped.update(dict.fromkeys(decision.dropped))
             if effect is draft.priced and not decision.dropped:
                 break
@@ -385,7 +406,7 @@ class Reconciled(Stage):
         return replace(draft, effect=effect, decision=decision, dear=draft.dear | dear, cut=cut)
 
 
-class Declined(Stage):
+class Declined(PlanStage):
     """Jobs that their policy left waiting though it was shown room for them."""
 
     def check(self, draft: Draft) -> Draft:
@@ -398,7 +419,7 @@ class Declined(Stage):
         return replace(draft, declined=declined, lapsed=lapsed)
 
 
-class TurnReasons(Stage):
+class TurnReasons(PlanStage):
     """Task runs that wait behind those of other partitions."""
 
     def check(self, draft: Draft) -> Draft:
@@ -407,39 +428,44 @@ class TurnReasons(Stage):
 
 
 @dataclass(frozen=True, slots=True)
-class LoneUnit(Stage):
-    """A waiting unit, where no task has a place or gets one.
+class LoneUnit(PlanStage):
+    """A waiting unit, where no task has a place or gets one; or a gang on too many instances.
 
     Attributes:
         stages: Stages that the plan passes which places it.
     """
 
-    stages: Sequence[Stage]
+    stages: Sequence[PlanStage]
 
     def check(self, draft: Draft) -> Draft:
-        """The plan that places it as well, if all stages leave it there."""
+        """The plan that places it as well, if all stages leave it and all others there."""
         job = lone(draft.effect, draft.decision)
+        if job is None:
+            job = crowded_out(draft.before_limits, draft.after_limits, draft.decision)
         if job is None or job.id in draft.moment.recent.paused or draft.yielding.instances:
             return draft
-        alone = placed_alone(draft.effect, job, self._bounds(draft))
+        alone = placed_alone(draft.effect, job, bounds_of(draft))
         if alone is None:
             return draft
         other = checked(draft.begun_again(alone), self.stages)
-        return other if other.decision.places else draft
-
-    @staticmethod
-    def _bounds(draft: Draft) -> Bounds:
-        moment = draft.moment
-        return Bounds(
-            leeway=moment.leeway,
-            limits=moment.settings.limits,
-            quota=moment.tenants.room(draft.now),
-            worth=moment.price_limit.allowed(draft.now),
-            packs=moment.partition.packs,
-        )
+        places = dict(other.decision.places)
+        kept = all(run in places for run, _ in draft.decision.places)
+        return other if kept and len(places) > len(draft.decision.places) else draft
 
 
-def shown(moment: Moment, stages: Sequence[Stage]) -> Question:
+def bounds_of(draft: Draft) -> Bounds:
+    """The limits on room that a unit gets beside a plan."""
+    moment = draft.moment
+    return Bounds(
+        leeway=moment.leeway,
+        limits=moment.settings.limits,
+        quota=moment.tenants.room(draft.now),
+        worth=moment.price_limit.allowed(draft.now),
+        packs=moment.partition.packs,
+    )
+
+
+def shown(moment: Moment, stages: Sequence[PlanStage]) -> Question:
     """The question to the policy, after all stages in order."""
     question = Question(moment.part, moment.part)
     for stage in stages:
@@ -447,7 +473,7 @@ def shown(moment: Moment, stages: Sequence[Stage]) -> Question:
     return question
 
 
-def checked(draft: Draft, stages: Sequence[Stage]) -> Draft:
+def checked(draft: Draft, stages: Sequence[PlanStage]) -> Draft:
     """A plan after all stages in order."""
     for stage in stages:
         draft = stage.check(draft)

@@ -86,7 +86,9 @@ def withheld(
         instances=len(ours),
         per_hour=counted_per_hour(ours),
     )
-    prices: dict[InstanceId | int, int] = {view.id: view.offering.price for view in whole.instances}
+    prices: dict[InstanceId | int, int] = {
+        view.id: context.state.instances[view.id].offering.price for view in whole.instances
+    }
     prices.update((key, offering.price) for key, offering in effect.launched.items())
 
     def owner_of(job: JobId) -> str:

@@ -24,7 +24,7 @@ class MemberRoom:
         return need is not None and need.fits(self.free)
 
 
-_Size = tuple[int, int, int, Family]
+_Size = tuple[int, int, int, int, Family]
 """Free resources and family: rooms of one pool with equal sizes are alike."""
 
 
@@ -102,16 +102,17 @@ class MemberGroups:
 
 
 def _has_room(size: _Size, needs: Mapping[Family, Resources]) -> bool:
-    gpus, milli_cpus, memory_mib, family = size
+    gpus, milli_cpus, memory_mib, disk_mib, family = size
     need = needs.get(family)
     return (
         need is not None
         and need.milli_cpus <= milli_cpus
         and need.memory_mib <= memory_mib
+        and need.disk_mib <= disk_mib
         and need.gpus <= gpus
     )
 
 
 def _size(room: MemberRoom) -> _Size:
     free = room.free
-    return free.gpus, free.milli_cpus, free.memory_mib, room.family
+    return free.gpus, free.milli_cpus, free.memory_mib, free.disk_mib, room.family

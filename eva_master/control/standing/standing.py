@@ -36,7 +36,7 @@ class Standing:
         pools: Pools of the last plan, with instances in place of keys.
         lines: Lines of the last plan, with instances in place of keys.
         pool_of: The pool of each member that may take tasks from a line.
-        lent: The members that are lent.
+        shared: The members of shared pools.
         taken: The task runs that took room since `taken` was last emptied.
         joined: Jobs that have arrived and stand in a line open to them, and that no plan has seen
             yet.
@@ -46,7 +46,7 @@ class Standing:
         self.pools: tuple[Pool, ...] = ()
         self.lines: tuple[Line, ...] = ()
         self.pool_of: dict[InstanceId, str] = {}
-        self.lent: frozenset[InstanceId] = frozenset()
+        self.shared: frozenset[InstanceId] = frozenset()
         self.taken: set[RunId] = set()
         self.joined: dict[JobId, None] = {}
         self._queues: dict[JobId, Queue] = {}
@@ -92,8 +92,8 @@ class Standing:
             if member not in pool.closed
         }
         names = dict.fromkeys(job for line in lines for job in line.jobs)
-        self.lent = frozenset(
-            InstanceId(str(member)) for pool in pools if pool.lent for member in pool.members
+        self.shared = frozenset(
+            InstanceId(str(member)) for pool in pools if pool.shared for member in pool.members
         )
         # The queues of jobs that stood in a line before are still valid.
         self._queues = {job: self._queues.get(job) or queue_of(job) for job in names}
@@ -334,7 +334,7 @@ def named(
 
     return (
         tuple(
-            Pool(pool.name, ids(pool.members), pool.reason, ids(pool.closed), pool.lent)
+            Pool(pool.name, ids(pool.members), pool.reason, ids(pool.closed), pool.shared)
             for pool in pools
         ),
         tuple(replace(line, only=ids(line.only)) if line.only else line for line in lines),

@@ -16,3 +16,8 @@ class Counters:
     completions: int = 0
     meetings: int = 0
     listings: int = 0
+    events: int = 0
+    restored_ms: int = 0
+    """When the master took note of the last backup that was put back; 0 for never."""
+    restored_mark: int = 0
+    """The operator's mark of that; see `Settings.restored_mark`."""

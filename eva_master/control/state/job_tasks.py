@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from heapq import merge
 
 from eva_master.control.state.derived.kinds import Kinds
@@ -45,12 +45,14 @@ class JobTasks:
         gpu_ms: Time for which the tasks had GPUs, without the present stretch of running tasks.
         doubled: Tasks with extra runs.
         moving: Number of task runs on an instance that are to be on another, or on none.
+        measuring: The first member of a gang that reports progress, when last looked for.
     """
 
     __slots__ = (
-        *("_done", "_ended", "_headed", "_reasons", "_suspended", "_waiting"),
+        *("_counted", "_done", "_ended", "_headed", "_provided", "_reasons", "_suspended"),
+        *("_waiting",),
         *("by_kind", "counts", "doubled", "gpu_ms", "in_hand"),
-        *("most_shown", "moving", "touched", "unsettled"),
+        *("measuring", "most_shown", "moving", "touched", "unsettled"),
     )
 
     def __init__(self, job: Job) -> None:
@@ -62,8 +64,9 @@ class JobTasks:
         self._waiting = None if job.is_gang else _Waiting(job.spec.tasks, self.by_kind)
         self.most_shown = SHOWN_AT_ONCE
         self.gpu_ms = 0
-        self.doubled = DoubledTasks(forked=job.spec.forking.forks > 1)
+        self.doubled = DoubledTasks(forked=job.spec.forked)
         self.moving = 0
+        self.measuring: RunId | None = None
         self._headed = 0
         """Number of waiting task runs with a target."""
         self._reasons: dict[int, str] = {}
@@ -72,6 +75,9 @@ class JobTasks:
         """Number of tasks suspended by plans that are not over and do not run."""
         self._done: set[int] | None = None if job.spec.elastic.least is None else set()
         """Members of an elastic gang that have succeeded, whether among the running members or not.
+        """
+        self._counted, self._provided = 0, 0
+        """So many first members of an elastic gang, and how many of them have a place or are done.
         """
         self._ended: list[tuple[int, int]] = []
         """End times of the latest ended tasks, with their indices; the latest comes last."""
@@ -141,7 +147,7 @@ class JobTasks:
         # A task that was not touched may be over, by what became of its job.
         fresh = before is not after or name not in self.touched
         if over and fresh and not new.extra:
-            insort(self._ended, (new.history[-1][1], new.index))
+            insort(self._ended, (new.since_ms, new.index))
             del self._ended[:-_ENDED_LAST]
         self.touched[name] = None
         if over:
@@ -149,7 +155,11 @@ class JobTasks:
         else:
             self.unsettled[name] = None
         if self._done is not None:
-            (self._done.add if after is RunState.SUCCEEDED else self._done.discard)(new.index)
+            before_provided = (name in self.in_hand) + (new.index in self._done)
+            done = after is RunState.SUCCEEDED
+            (self._done.add if done else self._done.discard)(new.index)
+            if new.index < self._counted:
+                self._provided += new.in_hand + done - before_provided
         if waits or before is RunState.WAITING:
             self._headed += _headed(new) - _headed(old)
         self.moving += _moves(new) - _moves(old)
@@ -192,19 +202,27 @@ class JobTasks:
 
     def placeable(self, job: Job) -> int:
         """How many of these may be given one now."""
+        if job.missing_secrets:
+            return 0
         if self._done is not None:
-            placed = sum(index < job.members for index in self.in_hand.values())
-            done = sum(index < job.members for index in self._done)
-            return min(self.unplaced, job.members - placed - done)
+            return min(self.unplaced, job.members - self._provided_of(job.members, self._done))
         limit = job.spec.array.concurrency
         return self.unplaced if limit is None else min(self.unplaced, limit - len(self.in_hand))
+
+    def _provided_of(self, members: int, done: Collection[int]) -> int:
+        """How many of the first members have a place or are done; another size is counted anew."""
+        if self._counted != members:
+            self._counted = members
+            placed = sum(index < members for index in self.in_hand.values())
+            self._provided = placed + sum(index < members for index in done)
+        return self._provided
 
     def replicas_left(self, job: Job) -> int | None:
         """How many more tasks may be given an extra run now: a bounded share of them at a time."""
         if job.is_gang or job.spec.array.stragglers is Stragglers.KEEP:
             return None
         share = max(1, job.spec.size // _DOUBLED_PART) - self.doubled.in_hand
-        limit = job.spec.array.concurrency
+        limit = len(self.in_hand) if job.missing_secrets else job.spec.array.concurrency
         return max(0, share if limit is None else min(share, limit - len(self.in_hand)))
 
     def planned(self, placed: int, *, held: bool, lined: bool = False) -> bool:

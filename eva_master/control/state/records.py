@@ -27,7 +27,7 @@ from eva_master.model.job import JobSpec, TaskSpec
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.reasons import Handed
 from eva_master.model.records import Instance, Job, TaskRun
-from eva_master.model.resources import NOTHING, Resources
+from eva_master.model.resources import Resources, total
 from eva_master.packing.valuation.job_valuation import Rates, Reservation
 from eva_wire.values.ids import InstanceId, JobId, RunId
 
@@ -338,9 +338,9 @@ def placed(records: Records, job: JobId) -> list[TaskRun]:
 def total_demand(records: Records, runs: Iterable[TaskRun], on: Instance | Offering) -> Resources:
     """The total demand of task runs on an instance, or on an offering of its family."""
     family = (on.offering if isinstance(on, Instance) else on).type.family
-    total = NOTHING
+    demands = []
     for run in runs:
         need = records.task(run).demand_on(family)
         assert need is not None, f"{run.id} cannot run on {family}"
-        total = total + need
-    return total
+        demands.append(need)
+    return total(demands)

@@ -20,8 +20,10 @@ from eva_master.control.state.derived.unplaced import Unplaced
 from eva_master.control.state.derived.worth import Valuations
 from eva_master.control.state.finished import FinishedTasks
 from eva_master.control.state.job_tasks import JobTasks, TasksOfJobs
+from eva_master.control.state.parts.months import MonthLevels
 from eva_master.control.state.parts.over import Over
 from eva_master.control.state.parts.policy_memories import PolicyMemories, memories_of
+from eva_master.control.state.parts.results import Removals
 from eva_master.control.state.parts.sessions import Sessions
 from eva_master.control.state.places import Places
 from eva_master.control.state.records import total_demand
@@ -37,13 +39,15 @@ from eva_master.learning.market.spot_market import SpotMarket
 from eva_master.learning.memory_sizes import MemorySizes
 from eva_master.model.accounting.totals import Totals
 from eva_master.model.arithmetic.loop_time import AS_LOOP
-from eva_master.model.catalog import Catalog, Offering
+from eva_master.model.catalog import Catalog, Offering, quoted_at
 from eva_master.model.changes import Changes, InstanceAccount, JobAccount, Round
 from eva_master.model.events import CloudTrouble
+from eva_master.model.feed import FeedEvent
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.reasons import Handed
-from eva_master.model.records import Instance, Job, Progress, TaskRun
+from eva_master.model.progress import Progress
+from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.model.resources import Resources
 from eva_master.model.values import replace
 from eva_master.packing.valuation.job_valuation import JobValuation, Reservation
@@ -78,8 +82,11 @@ class State:
             finished_tasks: Run times in arrays. estimates: Source of run-time estimates. company:
             Groups of task runs on instances, and their rates.
         groups: See `Records`, as for ``jobs_on``, ``runs_on``, ``finished`` and others.
-        membership: Instances that stand in pools or drain. lending: Terms in force.
+        membership: Instances that stand in pools or drain.
         view_cache: The parts of snapshots, with notes of those that may be out of date.
+        removals: Removals of stored files that are not carried out yet.
+        feed: Events that are written with the next commit. month_levels: Limits of a month that
+            are used up.
     """
 
     def __init__(self, catalog: Catalog) -> None:
@@ -97,7 +104,8 @@ class State:
             lambda name, value: self._unwritten.values.update({name: value})
         )
         self.figures = Figures()
-        self.market = SpotMarket()
+        self.market, self.removals = SpotMarket(), Removals()
+        self.month_levels = MonthLevels()
         self.boots = Boots()
         self.sizes = MemorySizes.of(catalog)
         self.counters = Counters()
@@ -119,6 +127,7 @@ class State:
         self.gangs = GangPlaces(self._touched, self.instances, self.company, self.task)
         self.suspended, self.membership = Suspended(), Membership()
         self.over, self._unwritten = Over(), Unwritten()
+        self.feed: list[FeedEvent] = []
         self._unpublished: Unpublished | None = None
 
     @classmethod
@@ -155,9 +164,11 @@ class State:
             self.figures.resolve()
             self.figures.written = self.learned
         self.market = SpotMarket.from_json(values)
+        self.removals = Removals.from_json(values.get("removals"))
+        self.month_levels = MonthLevels.from_json(values.get("month_levels"))
         if isinstance(boots := values.get("boots"), dict):
             self.boots = Boots.from_json(boots)
-        self.sizes = self.sizes.restored(values.get("memory_sizes"))
+        self.sizes = self.sizes.restored(values.get("memory_sizes"), values.get("disk_sizes"))
         if isinstance(unavailable := values.get("unavailable"), dict):
             for offering, entry in unavailable.items():
                 until, why = entry if isinstance(entry, list) else (entry, "")
@@ -223,7 +234,7 @@ class State:
             if self._unpublished is not None:
                 self._unpublished.moved(place, run.instance)
         self.places.follow(old, run)
-        self.gangs.follow(place, run, gang=job.is_gang)
+        self.gangs.follow(place, run, gang=job.spec.has_mates)
         self._note_unplaced(job)
         self.suspended.follow_run(old, run, job, self.tasks[run.job])
 
@@ -262,7 +273,7 @@ class State:
         self._publish_instance(instance.id)
         if instance.state is InstanceState.GONE:
             if old is None or old.state is not InstanceState.GONE:
-                self.over.add_instance(instance.id, Millis(instance.history[-1][1]))
+                self.over.add_instance(instance.id, instance.since_ms)
             self.live.pop(instance.id, None)
         else:
             self.live[instance.id] = None
@@ -316,10 +327,26 @@ class State:
             self.figures.written = self.learned
             self._unwritten.values["learned"] = self.learned.to_json
 
-    def set_boots(self, boots: Boots) -> None:
-        """Keep what is known of failed boots; written with the next commit."""
-        self.boots = boots
-        self._unwritten.values["boots"] = boots.to_json
+    def remember(self, value: SpotMarket | Boots | MemorySizes | Removals | MonthLevels) -> None:
+        """Replace a value that the journal keeps as documents.
+
+        Documents that have changed are written with the next commit, and encoded only then.
+        """
+        old: SpotMarket | Boots | MemorySizes | Removals | MonthLevels
+        match value:
+            case SpotMarket():
+                old, self.market = self.market, value
+            case Boots():
+                old, self.boots = self.boots, value
+            case MemorySizes():  # `control.measure.memory.fit` has them apply.
+                old, self.sizes = self.sizes, value
+            case Removals():
+                old, self.removals = self.removals, value
+            case MonthLevels():
+                old, self.month_levels = self.month_levels, value
+        written = old.documents
+        changed = {name: new for name, new in value.documents.items() if new != written[name]}
+        self._unwritten.values.update(changed)
 
     def set_unavailable(
         self, offerings: Iterable[OfferingId], until: Millis | None, why: str
@@ -339,11 +366,12 @@ class State:
         }
 
     def set_prices(self, prices: Mapping[OfferingId, Price]) -> None:
-        """Change the prices of offerings from now on."""
-        at = prices.get
+        """Change the prices of instances from now on, beside what is attached to them."""
         self.set_catalog(
             tuple(
-                replace(offering, price=at(offering.id, offering.price))
+                offering
+                if (price := prices.get(offering.id)) is None
+                else quoted_at(offering, price)
                 for offering in self.catalog
             )
         )
@@ -353,18 +381,6 @@ class State:
         self.catalog = catalog
         self.prices.prices_changed()
         self.view_cache.rates_changed()
-
-    def set_sizes(self, learned: MemorySizes) -> None:
-        """Remember how much memory workers have; `control.measure.memory.fit` has it apply."""
-        self.sizes = learned
-        self._unwritten.values["memory_sizes"] = dict(learned.measured)
-
-    def set_market(self, market: SpotMarket) -> None:
-        """Remember what was seen of the spot market; what has changed is encoded when written."""
-        for name, part in market.documents.items():
-            if part is not self.market.documents[name]:
-                self._unwritten.values[name] = part.to_json
-        self.market = market
 
     # -- look-ups --------------------------------------------------------------------------------
 
@@ -461,6 +477,7 @@ class State:
             return Changes()
         self._unwritten.values.update(self.tally.take_documents())
         taken, self._unwritten = self._unwritten, Unwritten()
+        feed, self.feed = self.feed, []
         return Changes(
             jobs=tuple(map(self.jobs.__getitem__, taken.jobs)),
             runs=tuple(map(self._touched.__getitem__, taken.runs)),
@@ -470,4 +487,5 @@ class State:
             rounds=tuple(taken.rounds),
             values=taken.values,
             explained=tuple(taken.explained),
+            feed=tuple(feed),
         )

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from eva_master.control.state.parts.cost_tally import CostTally
+from eva_master.control.state.parts.cost_tally import (
+    MOST_DAYS,
+    CostTally,
+    earliest,
+    idle_longest_of_commonest_key,
+)
 from eva_master.control.state.parts.lending import Lending
+from eva_master.control.state.parts.months import OwnerMonths
 from eva_master.control.state.parts.partition_tally import PartitionTally
 from eva_master.control.state.parts.tenant_tally import TenantTally
 from eva_master.model.accounting import pool_costs
@@ -30,6 +36,12 @@ class Tally:
         partitions: The sums of each partition, which have documents of their own.
         types: Costs of instances by type, with documents of their own.
         owners: Costs of jobs by owner, with documents of their own.
+        workloads: Costs of tasks by workload, with documents of their own; the ledger books them.
+        labels: Costs of jobs by label, with documents of their own.
+        owner_months: Charges of owners in a month, with documents of their own; the ledger books
+            them.
+        days: Costs by day, with documents of their own; the ledger books them.
+        parts: Costs of volumes and of addresses, with documents of their own.
     """
 
     def __init__(self) -> None:
@@ -38,6 +50,11 @@ class Tally:
         self.lending = Lending(self.tenants)
         self.partitions = PartitionTally()
         self.types, self.owners = CostTally("cost_by_type/"), CostTally("cost_by_owner/")
+        self.workloads = CostTally("cost_by_workload/", rest=False)
+        self.labels = CostTally("cost_by_label/", leaves=idle_longest_of_commonest_key, rest=False)
+        self.owner_months = OwnerMonths()
+        self.days = CostTally("cost_by_day/", MOST_DAYS, earliest, rest=False)
+        self.parts = CostTally("cost_by_part/", rest=False)
         self._charged = self._idle = self._alone = self._migrations = self._kept = 0
         self._pools: dict[str, PoolCost] = {}
         self._jobs: defaultdict[JobState, int] = defaultdict(int)
@@ -81,6 +98,8 @@ class Tally:
         charged, alone = (0, 0) if old is None else (old.charged, old.alone)
         self.tenants.account(tenant, new.charged - charged, new.alone - alone)
         self.owners.account(owner, new.charged - charged, alone=new.alone - alone)
+        for key, value in () if job is None else job.spec.labels:
+            self.labels.account(f"{key}={value}", new.charged - charged, alone=new.alone - alone)
         self._alone += new.alone - alone
 
     def instance_account(
@@ -97,6 +116,12 @@ class Tally:
         self._idle += idle
         if old is None or new.standing is not old.standing:
             self._stood(() if old is None else old.standing, new.standing)
+
+    def book_parts(self, costs: Iterable[tuple[str, CostTotals]]) -> None:
+        """Book costs of what is attached to instances, which are parts of these instances' own."""
+        for part, more in costs:
+            self.changed = True
+            self.parts.add(part, more)
 
     def count_kept(self, charged: int) -> None:
         """Count what an instance cost while it was empty and stayed for tasks that waited."""
@@ -123,6 +148,11 @@ class Tally:
             partitions=self.partitions.totals(),
             types=self.types.totals(),
             owners=self.owners.totals(),
+            workloads=self.workloads.totals(),
+            labels=self.labels.totals(),
+            days=self.days.totals(),
+            parts=self.parts.totals(),
+            owner_months=self.owner_months.totals(),
             kept=Exact(self._kept),
             ended=self.lending.ended,
         )
@@ -144,7 +174,11 @@ class Tally:
         self.partitions.restore(documents, whole)
         self.types.restore(documents, CostTotals(whole.charged, whole.idle))
         used = Exact(whole.charged - whole.idle)
-        self.owners.restore(documents, CostTotals(used, alone=whole.alone))
+        for sums in (self.owners, self.workloads, self.labels):
+            sums.restore(documents, CostTotals(used, alone=whole.alone))
+        self.owner_months.restore(documents)
+        for sums in (self.days, self.parts):
+            sums.restore(documents, CostTotals(whole.charged, whole.idle, whole.alone))
 
     def take_documents(self) -> dict[str, Json | Deferred]:
         """The documents of the sums that changed since the last call, by name."""
@@ -152,9 +186,17 @@ class Tally:
         if self.changed:
             self.changed = False
             documents["totals"] = self.to_json
-            for sums in (self.types, self.owners):
+            for sums in (
+                self.types,
+                self.owners,
+                self.workloads,
+                self.labels,
+                self.days,
+                self.parts,
+            ):
                 documents.update(sums.take_documents())
         documents.update(self.tenants.take_documents())
+        documents.update(self.owner_months.take_documents())
         documents.update(self.lending.take_documents())
         documents.update(self.partitions.take_documents())
         return documents

@@ -158,6 +158,8 @@ class ViewCache:
         self.shown_offerings: dict[Offering, Offering] = {}
         self.basis: tuple[object, ...] = ()
         self.sources: tuple[object, ...] = ()
+        self.missing: tuple[Catalog, tuple[Offering, ...]] = (), ()
+        """A catalog, and its offerings that were not on sale at some time."""
         self.listed_until: float = math.inf
         self.made = 0
         self.revision = 0
@@ -170,6 +172,7 @@ class ViewCache:
         self._residents: dict[InstanceId, set[RunId]] = {}
         self.resolved = Resolved()
         self._specs: dict[JobId, tuple[JobSpec, JobSpec]] = {}
+        self._disk_jobs: set[JobId] = set()
         self._relabelled: dict[tuple[int, Workload], tuple[TaskSpec, TaskSpec]] = {}
         self._by_workload: dict[Workload, dict[JobId, int]] = {}
         """Number of task-run views of each job, by the plain name of the workload."""
@@ -290,7 +293,7 @@ class ViewCache:
 
     def instances_changed(self) -> None:
         """Note that the views of all instances may be out of date."""
-        for view in self.instances.ordered():
+        for view in (*self.instances.ordered(), *self.draining.ordered()):
             self._instances[view.id] = None
 
     def outdated_jobs(self) -> list[JobId]:
@@ -345,6 +348,19 @@ class ViewCache:
         self._made_of[run.id] = made_of = run, there, work, beside, label
         same = before is not None and before[0] is run and before[1] is there
         return self.runs.get(run.id) if same and before == made_of else None
+
+    def follow_disk(self, job: JobId, needs: bool) -> None:
+        """Follow whether a job needs disk; while any does, instances are told apart by theirs."""
+        before = self.by_disk
+        (self._disk_jobs.add if needs else self._disk_jobs.discard)(job)
+        if self.by_disk is not before:
+            self.shown_offerings.clear()
+            self.instances_changed()
+
+    @property
+    def by_disk(self) -> bool:
+        """Whether instances are told apart by their disks: any job needs disk."""
+        return bool(self._disk_jobs)
 
     def put_job(self, job: JobId, view: JobView | None, runs: Sequence[RunView]) -> None:
         """Replace the views of a job and of its task runs; `None` if it is not to be seen."""

@@ -24,6 +24,16 @@ def promised_ms(spec: JobSpec, settings: Settings) -> int:
     return min(spec.restarts.grace_period_ms, settings.limits.grace_period_ms)
 
 
+def stopping_ms(spec: JobSpec, settings: Settings) -> int:
+    """The longest time from the order to stop until a job's checkpoints are stored.
+
+    The time to store one is as the job states it, or as assumed.
+    """
+    checkpoint_ms = spec.restarts.checkpoint_ms
+    stored_ms = settings.checkpoint_ms if checkpoint_ms is None else checkpoint_ms
+    return promised_ms(spec, settings) + stored_ms
+
+
 def stop_ms(context: Context, run: TaskRun) -> int:
     """The time that a task has which is being stopped, from SIGTERM to SIGKILL."""
     if run.stop is StopReason.LOST:

@@ -94,6 +94,18 @@ def gave_up(context: Context, instance: Instance, jobs: Collection[JobId], reaso
         _lost(context, instance, jobs, why)
 
 
+def unfit(context: Context, instance: Instance, reason: str) -> str:
+    """Give up on an instance whose worker lets no task run: that counts as a failed boot.
+
+    Returns:
+        Why it is given back, in words for the user.
+    """
+    context.memory(SupplyMemory).unproven.discard(instance.id)
+    why = f"{instance.id} ({instance.offering.id}) was of no use: {reason}"
+    _failed(context, instance, context.settings.boot_backoff_ms, why)
+    return reason
+
+
 def registered(context: Context, instance: Instance) -> None:
     """A worker registered for the first time: who waited for that may be bought for."""
     context.memory(SupplyMemory).unproven.add(instance.id)
@@ -203,7 +215,7 @@ def _lost(context: Context, instance: Instance, jobs: Collection[JobId], why: st
         why=why,
         lost=True,
     )
-    state.set_boots(boots)
+    state.remember(boots)
     _tell(context, instance, jobs, why)
 
 
@@ -217,7 +229,7 @@ def _failed(context: Context, instance: Instance, pause_ms: int, why: str) -> No
         pause_ms=pause_ms,
         why=why,
     )
-    state.set_boots(boots)
+    state.remember(boots)
     for listed in state.catalog:
         until = boots.until(listed)
         if until > (listed.unavailable_until or context.now):
@@ -249,7 +261,7 @@ def _jobs(context: Context, instance: Instance) -> list[JobId]:
 def _reopen(context: Context, boots: Boots) -> None:
     """Allow purchases of offerings that are no longer suspected."""
     before = context.state.boots
-    context.state.set_boots(boots)
+    context.state.remember(boots)
     for listed in context.state.catalog:
         if listed.unavailable_until is not None and listed.unavailable_until == before.until(
             listed

@@ -79,7 +79,7 @@ def sold(context: Context, offering: Offering) -> None:
     if offering.purchase is Purchase.SPOT:
         state = context.state
         held = offering.id in _held(state)
-        state.set_market(state.market.sold(offering, context.now, held=held))
+        state.remember(state.market.sold(offering, context.now, held=held))
 
 
 def refused(context: Context, instance: Instance, retry_at: Millis, why: str) -> Millis:
@@ -98,7 +98,7 @@ def refused(context: Context, instance: Instance, retry_at: Millis, why: str) ->
         context.settings.partitions.home(instance.partition).name
     )
     held = offering.id in _held(state)
-    state.set_market(state.market.refused(offering, context.now, held=held))
+    state.remember(state.market.refused(offering, context.now, held=held))
     until = max(retry_at, state.market.pools.retry_ms(pool_of(offering)))
     _doubt_others(context, offering, until, why)
     return until
@@ -185,4 +185,4 @@ def note_end(context: Context, instance: Instance) -> None:
     state, offering = context.state, instance.offering
     if unasked and instance.leaving_ms is None:
         ledger.count_interruption(state, instance.id)
-    state.set_market(state.market.ended(offering, instance.gone_ms, lived_ms, interrupted=taken))
+    state.remember(state.market.ended(offering, instance.gone_ms, lived_ms, interrupted=taken))

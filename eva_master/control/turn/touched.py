@@ -22,6 +22,7 @@ class Touched:
         # Touched members of gangs that were not touched as a whole.
         self._jobs: dict[JobId, dict[RunId, None] | None] = {}
         self._runs, self._instances = dict[RunId, None](), dict[InstanceId, None]()
+        self._places = set[InstanceId]()
         self.resync = False
 
     def job(self, job: JobId) -> None:
@@ -42,6 +43,16 @@ class Touched:
         """Have an instance converged by itself."""
         self._instances[instance] = None
 
+    def place(self, instance: InstanceId) -> bool:
+        """Whether the task runs that come to an instance have to be touched.
+
+        Once they were, each that comes later is touched for that. So it is asked once until
+        something is taken, be it for all members of a large gang.
+        """
+        fresh = instance not in self._places
+        self._places.add(instance)
+        return fresh
+
     def take_resync(self) -> bool:
         """Whether everything is to be looked at in this turn."""
         due, self.resync = self.resync, False
@@ -53,11 +64,13 @@ class Touched:
         Returns:
             The job, and the members of a gang that were touched if it was not touched as a whole.
         """
+        self._places.clear()
         name = next(iter(self._jobs), None)
         return None if name is None else (name, self._jobs.pop(name))
 
     def take_run(self) -> RunId | None:
         """Take a task of an array to converge, `None` if there is none left."""
+        self._places.clear()
         return _take(self._runs)
 
     def take_instance(self) -> InstanceId | None:

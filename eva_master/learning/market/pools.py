@@ -28,7 +28,7 @@ _YOUNG_MS = MILLIS_PER_HOUR
 """Before any observation, half of the pools this old are assumed to last as long again."""
 
 
-class Pool(NamedTuple):
+class SpotPool(NamedTuple):
     """One type in one zone."""
 
     type: str
@@ -90,7 +90,7 @@ class SpotPools:
     away: Mapping[str, Survival] = field(default_factory=dict)
     dropped: Mapping[str, Millis] = field(default_factory=dict)
 
-    def sold(self, pool: Pool, now: Millis, *, held: bool = False) -> SpotPools:
+    def sold(self, pool: SpotPool, now: Millis, *, held: bool = False) -> SpotPools:
         """Record a launch that made an instance.
 
         Args:
@@ -106,7 +106,7 @@ class SpotPools:
             return self._with(pool, replace(old, seen_ms=max(now, old.seen_ms)))
         return self._turned(pool, old, now, there=True)
 
-    def refused(self, pool: Pool, now: Millis, *, held: bool = False) -> SpotPools:
+    def refused(self, pool: SpotPool, now: Millis, *, held: bool = False) -> SpotPools:
         """Record a launch that was refused.
 
         Several refusals at once count as one try.
@@ -130,19 +130,19 @@ class SpotPools:
         again = replace(spell, tries=spell.tries + 1, retry_ms=Millis(now + pause_ms))
         return after._with(pool, again)
 
-    def ended(self, pool: Pool, now: Millis) -> SpotPools:
+    def ended(self, pool: SpotPool, now: Millis) -> SpotPools:
         """An instance is gone that was there until now, for whatever reason."""
         old = self.spells.get(str(pool))
         if old is None or not old.there:
             return self
         return self._with(pool, replace(old, seen_ms=max(now, old.seen_ms)))
 
-    def retry_ms(self, pool: Pool) -> Millis:
+    def retry_ms(self, pool: SpotPool) -> Millis:
         """When the next launch may be tried."""
         spell = self.spells.get(str(pool))
         return Millis(0) if spell is None else spell.retry_ms
 
-    def age_ms(self, pool: Pool, now: Millis, *, held: bool) -> int | None:
+    def age_ms(self, pool: SpotPool, now: Millis, *, held: bool) -> int | None:
         """For how long a pool has been as it is; `None` if that is not known.
 
         Args:
@@ -155,7 +155,9 @@ class SpotPools:
             return None
         return (replace(spell, seen_ms=now) if held else spell).age_ms(now)
 
-    def loss_per_hour(self, pool: Pool, now: Millis, *, held: bool, assumed: float) -> float | None:
+    def loss_per_hour(
+        self, pool: SpotPool, now: Millis, *, held: bool, assumed: float
+    ) -> float | None:
         """How often per hour a pool of its age runs dry; `None` if it was not seen yet.
 
         Args:
@@ -174,7 +176,7 @@ class SpotPools:
             return self.loss_at(pool, age_ms)
         return self.mean_loss(pool, assumed)
 
-    def mean_loss(self, pool: Pool, assumed: float) -> float | None:
+    def mean_loss(self, pool: SpotPool, assumed: float) -> float | None:
         """The mean of `loss_per_hour` over all ages; `None` if no pool was seen to run dry."""
         return _mean_rate(self.up, pool, assumed) if self.up else None
 
@@ -184,15 +186,15 @@ class SpotPools:
         ends = (begin + age_ms for begin in since for age_ms in AGES_MS)
         return min((end for end in ends if end > now), default=math.inf)
 
-    def loss_at(self, pool: Pool, age_ms: int) -> float:
+    def loss_at(self, pool: SpotPool, age_ms: int) -> float:
         """How often per hour a pool runs dry that has been there for a time."""
         return _rate(self.up, pool, age_ms)
 
-    def return_at(self, pool: Pool, age_ms: int) -> float:
+    def return_at(self, pool: SpotPool, age_ms: int) -> float:
         """How often per hour a pool comes back that has been away for a time."""
         return _rate(self.away, pool, age_ms)
 
-    def stays(self, pool: Pool, now: Millis, *, held: bool) -> float:
+    def stays(self, pool: SpotPool, now: Millis, *, held: bool) -> float:
         """The chance that a pool that was seen is still as it is an hour later.
 
         Args:
@@ -207,12 +209,12 @@ class SpotPools:
         steps = range(age_ms, age_ms + MILLIS_PER_HOUR, MILLIS_PER_HOUR // _STEPS)
         return math.exp(-sum(_rate(curves, pool, age) for age in steps) / _STEPS)
 
-    def there_share(self, pool: Pool) -> float:
+    def there_share(self, pool: SpotPool) -> float:
         """The part of the time for which a pool is there, if nothing is known of it now."""
         lost, back = (_mean_rate(curves, pool, 1.0) for curves in (self.up, self.away))
         return back / (back + lost)
 
-    def _turned(self, pool: Pool, old: Spell | None, now: Millis, *, there: bool) -> SpotPools:
+    def _turned(self, pool: SpotPool, old: Spell | None, now: Millis, *, there: bool) -> SpotPools:
         """The pools after a change of one of them, or its first observation."""
         name = str(pool)
         if old is None:
@@ -235,11 +237,11 @@ class SpotPools:
         began = turned is not None
         return after._with(pool, Spell(there, turned or now, began=began, seen_ms=now))
 
-    def _shaken(self, pool: Pool, at: Millis) -> bool:
+    def _shaken(self, pool: SpotPool, at: Millis) -> bool:
         last = self.dropped.get(pool.region)
         return last is not None and abs(at - last) <= _SHOCK_MS
 
-    def _with(self, pool: Pool, spell: Spell) -> SpotPools:
+    def _with(self, pool: SpotPool, spell: Spell) -> SpotPools:
         return replace(self, spells={**self.spells, str(pool): spell})
 
     def to_json(self) -> dict[str, Json]:
@@ -273,7 +275,7 @@ class SpotPools:
         )
 
 
-def _rate(curves: Mapping[str, Survival], pool: Pool, age_ms: int) -> float:
+def _rate(curves: Mapping[str, Survival], pool: SpotPool, age_ms: int) -> float:
     """From the widest scope to the pool itself; each leans on the one before."""
     rate = 1 / ((age_ms + _YOUNG_MS) / MILLIS_PER_HOUR)
     for scope in pool.scopes:
@@ -281,7 +283,7 @@ def _rate(curves: Mapping[str, Survival], pool: Pool, age_ms: int) -> float:
     return rate
 
 
-def _mean_rate(curves: Mapping[str, Survival], pool: Pool, rate: float) -> float:
+def _mean_rate(curves: Mapping[str, Survival], pool: SpotPool, rate: float) -> float:
     """The mean rate over all ages, starting from the assumed `rate`."""
     for scope in pool.scopes:
         rate = curves.get(scope, UNSEEN).mean_rate(rate)

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from eva_master.learning.market.interruptions import Interruptions
-from eva_master.learning.market.pools import Pool, SpotPools
+from eva_master.learning.market.pools import SpotPool, SpotPools
 from eva_master.model.catalog import Offering
+from eva_master.model.changes import Deferred
 from eva_wire.values.ids import MILLION, Millis
 
 
@@ -60,9 +61,9 @@ class SpotMarket:
         return assumed if mean is None else round(mean * MILLION)
 
     @property
-    def documents(self) -> Mapping[str, Interruptions | SpotPools]:
-        """The documents in which the journal keeps it."""
-        return {"interruptions": self.lives, "spot_pools": self.pools}
+    def documents(self) -> Mapping[str, Deferred]:
+        """The documents in which the journal keeps it; those of the same part are equal."""
+        return {"interruptions": self.lives.to_json, "spot_pools": self.pools.to_json}
 
     @classmethod
     def from_json(cls, documents: Mapping[str, object]) -> SpotMarket:
@@ -74,6 +75,6 @@ class SpotMarket:
         )
 
 
-def pool_of(offering: Offering) -> Pool:
+def pool_of(offering: Offering) -> SpotPool:
     """The pool that an offering is of."""
-    return Pool(offering.type.name, offering.zone)
+    return SpotPool(offering.type.name, offering.zone)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import takewhile
 
 from eva_master.learning.attribution import attribute
@@ -17,6 +17,7 @@ from eva_master.learning.standalone import StandaloneTable
 from eva_master.learning.voices.names import split
 from eva_master.model.planning.plan import Json
 from eva_master.model.planning.snapshot import ThroughputTable
+from eva_master.model.values import replace
 from eva_wire.values.ids import Millis, Workload
 
 _NOISE_PPM = 20_000

@@ -30,7 +30,7 @@ _ALIKE_PART = 10
 _ALIKE_PPM = 50_000
 """Throughput in company is as good as equal if it differs by so much at most."""
 _COMPANY_STEP_PPM = 10_000
-_LENT = 8_192
+_MOST_FURTHER = 8_192
 """So many rows of figures of others at most are shown for labels of single voices; pairs first."""
 
 _Rates = Mapping[Family, int]
@@ -128,7 +128,7 @@ def resolve(known: _Known, before: Resolved) -> Resolved:
 def _of_one(voice: Voice, standalone: StandaloneRates, throughput: ThroughputTable) -> Resolved:
     """The figures of the only voice that knows any, which are those of plans as they are."""
     names = {name for (name, _), _ in standalone.measured}
-    names.update(name for (name, _), _ in throughput.observed)
+    names |= {name for (name, _), _ in throughput.observed}
     strangers = {} if voice == OTHERS else {name: marked(name, OTHERS) for name in names}
     return Resolved(standalone, throughput, {(voice, name): name for name in names}, strangers)
 
@@ -184,8 +184,8 @@ def _assembled(found: Resolved, before: Resolved) -> Resolved:
     parts = [found.parts[name] for name in sorted(found.parts)]
     rates = sorted(row for part in parts for row in part.rates)
     company = [row for part in parts for row in part.company]
-    lent = (row for part in parts for row in part.lent)
-    company += islice(sorted(lent, key=_neighbours), _LENT)
+    further = (row for part in parts for row in part.further)
+    company += islice(sorted(further, key=_neighbours), _MOST_FURTHER)
     measured = _reused(before.standalone.measured, rates)
     observed = _reused(before.throughput.observed, sorted(company))
     same_rates = measured is before.standalone.measured
@@ -219,7 +219,7 @@ def is_news(before: Resolved, after: Resolved, workload: Workload) -> bool:
         return True
     if set(old.rates) != set(new.rates):
         return True
-    assumed, current = dict(old.company + old.lent), dict(new.company + new.lent)
+    assumed, current = dict(old.company + old.further), dict(new.company + new.further)
     return any(
         abs(throughput_beside(assumed.get, entry) - throughput_beside(current.get, entry))
         > _ALIKE_PPM
@@ -376,7 +376,7 @@ class _Company:
             for others, ppm in table.items()
         }
 
-    def lent(self) -> Iterator[tuple[_Entry, int]]:
+    def further(self) -> Iterator[tuple[_Entry, int]]:
         """Rows of others for labels of single voices."""
         for label, table in self.own.items():
             for others, ppm in self.heard.items():
@@ -394,7 +394,7 @@ class _Part:
         strangers: Label for other voices, where it is not its plain name.
         rates: Its rows of rates.
         company: Its rows of throughput beside neighbours from the voices' own lessons.
-        lent: Further rows: for labels of single voices, by the figures of others; and for
+        further: Further rows: for labels of single voices, by the figures of others; and for
             neighbours with a label of their own, by the common figures of these.
     """
 
@@ -403,7 +403,7 @@ class _Part:
     strangers: Workload | None
     rates: tuple[tuple[tuple[Workload, Family], int], ...] = ()
     company: tuple[tuple[_Entry, int], ...] = ()
-    lent: tuple[tuple[_Entry, int], ...] = ()
+    further: tuple[tuple[_Entry, int], ...] = ()
 
     def worked_out(self, found: Resolved, parts: Mapping[Workload, _Part]) -> _Part:
         """This part with the rows that follow from the labels of all workloads.
@@ -414,13 +414,13 @@ class _Part:
         """
         company = self.told.beside(found)
         own = company.rows()
-        lent = dict(islice(company.lent(), _LENT))
-        pairs = islice(self._filled_in({**own, **lent}, parts), _LENT)
+        further = dict(islice(company.further(), _MOST_FURTHER))
+        pairs = islice(self._filled_in({**own, **further}, parts), _MOST_FURTHER)
         return replace(
             self,
             rates=tuple(self.told.rates(self.labels)),
             company=tuple(own.items()),
-            lent=(*lent.items(), *pairs),
+            further=(*further.items(), *pairs),
         )
 
     @property
@@ -504,4 +504,5 @@ def _reused(before: tuple[_R, ...], rows: Iterable[_R]) -> tuple[_R, ...]:
 
 
 def _has_marks(table: ThroughputTable) -> bool:
-    return any(VOICE_MARK in name for (_, others), _ in table.observed for name in others)
+    names = set[Workload]().union(*{others for (_, others), _ in table.observed})
+    return any(VOICE_MARK in name for name in names)

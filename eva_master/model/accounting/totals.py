@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from eva_master.model.accounting.ended_jobs import EndedJob
+from eva_master.model.accounting.months import MonthCharge
 from eva_master.model.accounting.pool_costs import PoolCost
+from eva_master.model.arithmetic.calendar import date_of, parts_by_day
+from eva_master.model.values import replace
 from eva_wire.values.ids import Exact, Millis
 from eva_wire.values.states import JobState, RunState
 
@@ -82,12 +85,12 @@ NO_TOTALS = TenantTotals()
 
 @dataclass(frozen=True, slots=True)
 class CostTotals:
-    """Costs of the instances of one type, or of the jobs of one owner.
+    """Costs of some instances, such as those of one type, of some jobs or of a day.
 
     Attributes:
-        charged: Booked charges; of an owner, the shares of instances.
-        idle: Of a type, the part of `charged` that no task used; of an owner, zero.
-        alone: Of an owner, the booked cost without packing; of a type, zero.
+        charged: Charges; of jobs, their shares of instances.
+        idle: The part of `charged` that no task used; of jobs, zero.
+        alone: The cost of jobs without packing; of instances, zero.
     """
 
     charged: Exact = Exact(0)
@@ -100,6 +103,30 @@ class CostTotals:
             Exact(self.idle + more.idle),
             Exact(self.alone + more.alone),
         )
+
+    def __sub__(self, less: CostTotals) -> CostTotals:
+        return CostTotals(
+            Exact(self.charged - less.charged),
+            Exact(self.idle - less.idle),
+            Exact(self.alone - less.alone),
+        )
+
+    def by_day(self, since: Millis, until: Millis) -> Iterator[tuple[str, CostTotals]]:
+        """Divide costs of a stretch of time, in which nothing changed, by day (UTC).
+
+        Args:
+            since: Beginning of the stretch.
+            until: Its end.
+
+        Yields:
+            The date of each day, with its costs.
+        """
+        parts = (parts_by_day(sums, since, until) for sums in (self.charged, self.idle, self.alone))
+        for (day, charged), (_, idle), (_, alone) in zip(*parts, strict=True):
+            yield date_of(day), CostTotals(Exact(charged), Exact(idle), Exact(alone))
+
+
+NO_COSTS = CostTotals()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +176,12 @@ class Totals:
             Their `charged` adds up to `charged`.
         owners: Costs of jobs by owner name; the empty name has owners that are not kept apart.
             Their `charged` and the cluster's `idle` add up to `charged`.
+        workloads: Costs of tasks by workload, as far as workloads are kept apart.
+        labels: Costs of jobs by label, as `KEY=VALUE`, as far as labels are kept apart. A job
+            counts for each of its labels.
+        days: Costs of days by date, as far as days are kept.
+        parts: Costs of volumes and of addresses; all else is for instances themselves.
+        owner_months: Charges of the jobs of each owner in the month of the last booking.
         suspended: How many of the pending jobs are suspended, by tenant. Derived from the records,
             and not written.
         kept: The part of `idle` of instances that had emptied and were kept for waiting tasks.
@@ -166,6 +199,11 @@ class Totals:
     partitions: Mapping[str, PartitionTotals] = field(default_factory=dict)
     types: Mapping[str, CostTotals] = field(default_factory=dict)
     owners: Mapping[str, CostTotals] = field(default_factory=dict)
+    workloads: Mapping[str, CostTotals] = field(default_factory=dict)
+    labels: Mapping[str, CostTotals] = field(default_factory=dict)
+    days: Mapping[str, CostTotals] = field(default_factory=dict)
+    parts: Mapping[str, CostTotals] = field(default_factory=dict)
+    owner_months: Mapping[str, MonthCharge] = field(default_factory=dict)
     suspended: Mapping[str, int] = field(default_factory=dict)
     kept: Exact = Exact(0)
     ended: tuple[EndedJob, ...] = ()

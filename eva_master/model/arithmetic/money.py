@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from eva_wire.values.ids import MILLION
+
 
 def split(amount: int, weights: Sequence[int]) -> list[int]:
     """Divide an amount in proportion to weights so that the parts, if any, add up to it exactly.
@@ -19,3 +21,9 @@ def split(amount: int, weights: Sequence[int]) -> list[int]:
     for index in range(amount - sum(parts)):
         parts[index] += 1
     return parts
+
+
+def dollars(micro_usd: int) -> str:
+    """Write money for users, to a hundredth of a cent where that is all there is."""
+    amount = micro_usd / MILLION
+    return f"${amount:,.2f}" if amount >= 1 else f"${amount:,.4f}"

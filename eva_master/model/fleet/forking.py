@@ -31,7 +31,7 @@ class Forking:
             spec: As it is submitted.
             nodes: How many nodes there may be; of more than `MOST_FORKS` so many get a copy.
         """
-        if spec.forking.forks == 1 or nodes < 2:
+        if not spec.forked or nodes < 2:
             return spec
         rule = MergeRule(every_ms=self.every_ms, at_last_fastest=True)
         return replace(
@@ -53,7 +53,7 @@ def forkable(spec: JobSpec) -> JobSpec:
 
 def why_unforked(spec: JobSpec, forking: Forking | None) -> str:
     """Why a job is not forked though its policy has jobs forked; empty if nothing is amiss."""
-    if forking is None or spec.forking.forks > 1:
+    if forking is None or spec.forked:
         return ""
     if len(spec.tasks) > 1:
         return "it is not forked: only a job of one task can be"

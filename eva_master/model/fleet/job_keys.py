@@ -12,7 +12,7 @@ LATENCY, SIZES, DAG = "latency", "tasks", "dag"
 
 def _trains(spec: JobSpec) -> Training:
     """Training of a job, so far as policies alone go by it: forks go by it under all of them."""
-    return UNKNOWN_TRAINING if spec.forking.forks > 1 else spec.training
+    return UNKNOWN_TRAINING if spec.forked else spec.training
 
 
 OPTIONAL: Mapping[str, Callable[[JobSpec], bool]] = {

@@ -13,15 +13,12 @@ from eva_master.model.fleet.job_keys import KeysRead
 from eva_master.model.job import JobSpec, Latency, different
 from eva_master.model.resources import Resources
 from eva_wire.values.bounds import JobKind
-from eva_wire.values.ids import InstanceId, Millis, OfferingId
+from eva_wire.values.ids import InstanceId, OfferingId
 
 UNDIVIDED = "default"
 """Name shown to users for the one partition of a cluster that is not divided."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-_DAY_MS = 86_400_000
-_MARCH_OF_YEAR_0 = 719_468
-"""Days from the first of March of the year 0 to 1970-01-01."""
 
 
 def is_partition(text: str) -> bool:
@@ -251,7 +248,7 @@ class Partition:
         """Keys that a job states and that no policy here reads, in words."""
         return () if self.keys is None else tuple(self.keys.notes(spec))
 
-    def lends_spot(self, spec: JobSpec) -> bool:
+    def allows_spot(self, spec: JobSpec) -> bool:
         """Whether a job that says nothing of spot instances may run on them."""
         if self.short is None or (spec.kind is JobKind.GANG and len(spec.tasks) > 1):
             return False
@@ -398,28 +395,3 @@ def with_nodes(
 
 WHOLE = Partitions()
 """A cluster that is not divided."""
-
-
-def month_of(now: Millis) -> tuple[Millis, Millis]:
-    """The calendar month of a moment, UTC: its first moment, and that of the next month."""
-    year, month = _year_and_month(now // _DAY_MS)
-    first = _first_day(year, month)
-    after = _first_day(year + month // 12, month % 12 + 1)
-    return Millis(first * _DAY_MS), Millis(after * _DAY_MS)
-
-
-def _first_day(year: int, month: int) -> int:
-    """Days from 1970-01-01 to the first day of a month."""
-    year, month = (year, month - 3) if month > 2 else (year - 1, month + 9)  # from March on
-    leap_days = year // 4 - year // 100 + year // 400
-    return 365 * year + leap_days + (153 * month + 2) // 5 - _MARCH_OF_YEAR_0
-
-
-def _year_and_month(day: int) -> tuple[int, int]:
-    """The month of a day that is so many days after 1970-01-01."""
-    year = 1970 + day * 400 // 146_097  # as long as 400 years are
-    while _first_day(year + 1, 1) <= day:
-        year += 1
-    while _first_day(year, 1) > day:
-        year -= 1
-    return year, max(month for month in range(1, 13) if _first_day(year, month) <= day)

@@ -74,7 +74,7 @@ class Due:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class JobProgress:
     """State of a job that its tasks change as they run and end: a change of it wants no plan.
 
     Attributes:
@@ -196,7 +196,7 @@ class JobTenancy:
     spoiled_ms: int = 0
 
 
-NO_PROGRESS = Progress()
+NO_PROGRESS = JobProgress()
 NO_DELAYS = Delays()
 ONE_TASK = ArrayView()
 NOT_SHARED = Sharing()
@@ -224,7 +224,7 @@ class JobView:
     priority: int = 0
     partition: str = ""
     delays: Delays = NO_DELAYS
-    progress: Progress = NO_PROGRESS
+    progress: JobProgress = NO_PROGRESS
     array: ArrayView = ONE_TASK
     sharing: Sharing = NOT_SHARED
     urgency: Urgency = NO_URGENCY

@@ -93,14 +93,16 @@ class Resize:
 
 
 @dataclass(frozen=True, slots=True)
-class Duplicate:
-    """Give the task of a running task run of an array one more run, on another instance.
+class ExtraRun:
+    """Give a task one more run, on an instance where no other run of it is.
 
-    The first of the two to succeed counts; the other is stopped then.
+    Of an array's late task the first run to succeed counts, and the others are stopped then. The
+    task of a forked job trains in all of its runs.
 
     Attributes:
         run: The task's own run.
-        on: A live instance, or by its key a new one that others or a pool get.
+        on: A live instance, or by its key a new one that others or a pool get; forks take live
+            ones alone.
         reason: Shown to the user.
     """
 
@@ -118,20 +120,6 @@ class Retire:
     """
 
     run: RunId
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Fork:
-    """Give a forked job one more fork, on an instance where no other run of it is.
-
-    Attributes:
-        on: A live instance.
-        reason: Shown to the user.
-    """
-
-    job: JobId
-    on: InstanceId
     reason: str
 
 
@@ -162,7 +150,7 @@ class Loans:
     transfers: tuple[Transfer, ...] = ()
 
 
-PlanEntry = Assign | Hold | Suspend | Duplicate | Retire
+PlanEntry = Assign | Hold | Suspend | ExtraRun | Retire
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +160,8 @@ class Plan:
     Task runs without an entry stay as they are.
 
     Attributes:
-        launches: New instances, each used by at least one `Assign`, `Duplicate` or `Pool`.
-        entries: At most one per task run.
+        launches: New instances, each used by at least one `Assign`, `ExtraRun` or `Pool`.
+        entries: At most one per task run, extra runs apart.
         figures: Statistics of the round: kind of plan, prices, effort.
         reasons: Why, per instance and per move. They do not count when plans are compared.
         pools: All pools there are to be: an instance that is in none of them stands in none.

@@ -21,8 +21,8 @@ class Tenancy:
         quotas: By tenant. A tenant without an entry has no limit; one with an empty quota has no
             GPUs of its own.
         budgets: By tenant, micro-dollars in a calendar month, UTC.
-        lending: Names of the partitions whose policies lend unused room and enforce quotas
-            themselves; the empty name stands for a cluster that is not divided.
+        lending: Names of the partitions whose policies lend unused room and hold tenants to their
+            quotas themselves; the empty name stands for a cluster that is not divided.
         names: Further tenants, which have no limit.
     """
 
@@ -30,6 +30,10 @@ class Tenancy:
     budgets: Mapping[str, int] = field(default_factory=dict)
     lending: frozenset[str] = frozenset()
     names: tuple[str, ...] = ()
+
+    def enforced(self, partition: str) -> Mapping[str, Quota]:
+        """The quotas to which the control loop holds tenants in a partition."""
+        return {} if partition in self.lending else self.quotas
 
     @property
     def known(self) -> list[str]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from eva_master.model.values import replace
 from eva_wire.values.ids import MILLIS_PER_HOUR, InstanceId, JobId, RunId
 
 Where = InstanceId | int

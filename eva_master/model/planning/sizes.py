@@ -22,6 +22,8 @@ def with_sizes(snapshot: Snapshot, sizes: Mapping[JobId, int]) -> Snapshot:
     Returns:
         The snapshot itself if nothing changes.
     """
+    if not sizes:
+        return snapshot
     changed = {
         job.id: replace(job, runs=tuple(run_id(job.id, index) for index in range(size)))
         for job in snapshot.jobs

@@ -207,7 +207,7 @@ class StandaloneRates:
 
 
 @dataclass(frozen=True, slots=True)
-class Lendable:
+class SharedInstance:
     """An instance of another policy, with its own tasks on it, that takes tasks now.
 
     Attributes:
@@ -226,12 +226,12 @@ class BackPolicyRoom:
     """The part of the policy behind, as seen by the policy in front of it.
 
     Attributes:
-        instances: Instances that may be members of a lent pool.
+        instances: Instances that may be members of a shared pool.
         waiting_ms: Since when a task run of the other policy has been waiting for a place, the
             longest of several; `None` if none waits.
     """
 
-    instances: tuple[Lendable, ...] = ()
+    instances: tuple[SharedInstance, ...] = ()
     waiting_ms: Millis | None = None
 
 

@@ -18,7 +18,7 @@ def full_name(partition: str, pool: str) -> str:
 class Pool:
     """Instances that stay though they are empty, until a plan no longer states them.
 
-    Members of a lent pool do not stay: lines may claim their free room for as long as others keep
+    Members of a shared pool do not stay: lines may claim their free room for as long as others keep
     them, and stating the pool changes nothing else.
 
     Attributes:
@@ -26,7 +26,7 @@ class Pool:
         members: Live instances, and new ones by their keys in the plan.
         reason: Why they stay, for the user.
         closed: Members that take no task from a line for now.
-        lent: Whether it is lent. Its members are live, and in no other pool.
+        shared: Whether others use its members, which are live and in no other pool.
         room_for: Number of tasks for which an operator has it keep room, whether these exist or
             not.
     """
@@ -35,7 +35,7 @@ class Pool:
     members: tuple[InstanceId | int, ...]
     reason: str
     closed: tuple[InstanceId | int, ...] = ()
-    lent: bool = False
+    shared: bool = False
     room_for: int = field(default=0, compare=False)
 
 

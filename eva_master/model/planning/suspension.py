@@ -11,6 +11,11 @@ from eva_wire.values.ids import JobId, Millis
 class Suspender(StrEnum):
     """Cause of the suspension of a job or a task run."""
 
+    COST = "cost"
+    """Suspended by the master since it has come to its `max_cost`, until a user raises that."""
+    MONTH = "month"
+    """Suspended by the master since its owner has come to `limits.max_cost`, until the next month
+    or until the operator raises that."""
     USER = "user"
     """Suspended by a user, until a user resumes it."""
     POLICY = "policy"
@@ -49,6 +54,10 @@ class Suspension:
     def words(self) -> str:
         """The reason, as users are told it."""
         match self.by:
+            case Suspender.COST:
+                return f"suspended at its max_cost: {self.reason}"
+            case Suspender.MONTH:
+                return f"suspended at its owner's limit: {self.reason}"
             case Suspender.USER:
                 return f"suspended by {self.who or 'a user'}"
             case Suspender.PRIORITY:

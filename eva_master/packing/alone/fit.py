@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from eva_master.model.job import TaskSpec
 from eva_master.packing.alone.alike import seats, together
+from eva_master.packing.alone.first_fit import first_fit
 from eva_master.packing.alone.room import (
     NO_CAPS,
     Caps,
@@ -28,7 +29,7 @@ _STEPS_BY_PRICE = 2_000
 _STEPS = 20_000
 """A search is broken off after so many steps."""
 _MOST_TASKS = 256
-"""Units of more tasks that differ are not searched for."""
+"""Units of more tasks that differ are placed without a search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +56,9 @@ def fit(tasks: Sequence[TaskSpec], stocks: Sequence[Stock], caps: Caps = NO_CAPS
     counted = together(tasks[0], len(tasks), stocks, caps) if alike(tasks) else None
     if counted is not None and counted.tasks < len(tasks):
         return Fit(None, counted.proven)
+    cheap = sorted(range(len(stocks)), key=lambda it: _by_price(stocks[it]))
+    large = sorted(range(len(stocks)), key=lambda it: _by_size(stocks[it]))
     if len(tasks) <= _MOST_TASKS:
-        cheap = sorted(range(len(stocks)), key=lambda it: _by_price(stocks[it]))
         result = _FitSearch(tasks, stocks, caps, cheap, _STEPS_BY_PRICE).outcome()
         if result.seats is not None or result.proven:
             return result
@@ -64,10 +66,13 @@ def fit(tasks: Sequence[TaskSpec], stocks: Sequence[Stock], caps: Caps = NO_CAPS
         given = tuple(seats(counted, tasks[0], stocks, caps))
         if allowed(given, tasks, stocks, caps):
             return Fit(given)
-    if len(tasks) > _MOST_TASKS:
-        return Fit(None, proven=False)
-    large = sorted(range(len(stocks)), key=lambda it: _by_size(stocks[it]))
-    return _FitSearch(tasks, stocks, caps, large, _STEPS).outcome()
+    if len(tasks) <= _MOST_TASKS:
+        return _FitSearch(tasks, stocks, caps, large, _STEPS).outcome()
+    for order in (cheap, large):
+        rough = first_fit(tasks, stocks, order, caps)
+        if rough is not None and allowed(rough, tasks, stocks, caps):
+            return Fit(tuple(rough))
+    return Fit(None, proven=False)
 
 
 def allowed(

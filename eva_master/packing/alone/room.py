@@ -169,9 +169,9 @@ def alike(tasks: Sequence[TaskSpec]) -> bool:
     return all(task.demand == tasks[0].demand for task in tasks)
 
 
-def size_of(task: TaskSpec) -> tuple[int, int, int]:
+def size_of(task: TaskSpec) -> tuple[int, int, int, int]:
     """How large a task is, the largest first: what is hard to place is placed first."""
     most = NOTHING
     for _, need in task.demand:
         most = most.covering(need)
-    return most.gpus, most.milli_cpus, most.memory_mib
+    return most.gpus, most.milli_cpus, most.memory_mib, most.disk_mib

@@ -17,7 +17,7 @@ from eva_master.packing.interference.throughput import Ints
 from eva_master.packing.room import may_buy_one
 from eva_master.packing.valuation.reservation_price import cheapest_first, reservation
 from eva_master.packing.valuation.task_classes import PricedShape, SnapshotShapes
-from eva_master.packing.valuation.vectors import vector
+from eva_master.packing.valuation.vectors import WIDTH, vector
 from eva_wire.values.bounds import JobKind
 from eva_wire.values.ids import InstanceId, OfferingId, RunId
 
@@ -60,8 +60,8 @@ class OpenInstances:
         self.prices = shapes.prices
         size = self.new_rows(snapshot)
         self._gang_prices: dict[str, int] = {}
-        self._free = np.zeros((size, 3), dtype=np.int64)
-        self._capacity = np.zeros((size, 3), dtype=np.int64)
+        self._free = np.zeros((size, WIDTH), dtype=np.int64)
+        self._capacity = np.zeros((size, WIDTH), dtype=np.int64)
         self._family = np.zeros(size, dtype=np.int64)
         self._used: Counter[OfferingId] = Counter()
         self._owned = any(offering.purchase is Purchase.OWNED for offering in self.prices.on_sale)
@@ -111,7 +111,7 @@ class OpenInstances:
         return self._gang_prices[job.id] - self.priced(run).price
 
     def free(self) -> Ints:
-        """Free room of each row (rows): GPUs, milli-CPUs, MiB (columns)."""
+        """Free room of each row (rows), with the columns of a `Vector`."""
         return self._free[: len(self)]
 
     def capacity(self) -> Ints:
@@ -124,6 +124,7 @@ class OpenInstances:
         fits: Mask = need[:, 0] <= free[:, 0]
         fits &= need[:, 1] <= free[:, 1]
         fits &= need[:, 2] <= free[:, 2]
+        fits &= need[:, 3] <= free[:, 3]
         return fits
 
     def needed(self, priced: PricedShape) -> Ints:

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from eva_master.model.catalog import Offering
+from eva_master.model.catalog import NO_ZONE, Offering
 from eva_master.model.planning.claims import Claim
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
@@ -19,6 +19,7 @@ from eva_master.packing.room import more_of, need_on, room_beside, room_left, wi
 from eva_master.packing.valuation.job_valuation import JobValuation
 from eva_master.packing.valuation.migration_cost import stop_cost
 from eva_master.packing.valuation.reservation_price import Demand, hosts
+from eva_master.packing.zones import is_within, keeps_to_one_zone, zones_of, zones_that_hold
 from eva_wire.values.bounds import JobKind
 from eva_wire.values.ids import InstanceId, Millis, OfferingId, RunId
 
@@ -96,6 +97,7 @@ class FreeRoom:
         ]
         self._valuation = JobValuation(snapshot.catalog, snapshot.standalone)
         self._hosting: dict[Demand, frozenset[OfferingId]] = {}
+        self._zoned = len(zones_of(self._offerings.values())) > 1
 
     # -- waiting task runs -----------------------------------------------------------------------
 
@@ -141,13 +143,14 @@ class FreeRoom:
 
     def buyable(self, unit: ClaimUnit) -> bool:
         """Whether all of a unit can be bought for, whatever others do."""
-        return all(self._endless(run.task.demand) for run in unit.runs)
+        return any(
+            all(self._endless(run.task.demand, zone) for run in unit.runs)
+            for zone in self._zones(unit)
+        )
 
     def possible(self, unit: ClaimUnit) -> bool:
         """Whether there would be room if nobody else were there."""
-        rooms: list[_Room] = []
-        slots = dict(self._most)
-        return all(self._put(run, rooms, slots) for run in unit.runs)
+        return any(self._together(unit, [], dict(self._most), zone) for zone in self._zones(unit))
 
     # -- free room -------------------------------------------------------------------------------
 
@@ -164,10 +167,12 @@ class FreeRoom:
                 else:
                     full.add(demand)
                 continue
-            trial, slots = [replace(room) for room in self._rooms], dict(self._slots)
-            if all(self._put(run, trial, slots) for run in unit.runs):
-                self._rooms, self._slots = trial, slots
-                fitting.append(unit)
+            for zone in self._zones(unit):
+                trial, slots = [replace(room) for room in self._rooms], dict(self._slots)
+                if self._together(unit, trial, slots, zone):
+                    self._rooms, self._slots = trial, slots
+                    fitting.append(unit)
+                    break
         return fitting
 
     def fitting_on(
@@ -175,25 +180,51 @@ class FreeRoom:
     ) -> list[ClaimUnit]:
         """Units for which there is free room on some live instances, one after the other."""
         rooms = [replace(room) for room in self._rooms if room.id in instances]
-        return [unit for unit in units if all(self._put(run, rooms, {}) for run in unit.runs)]
+        return [
+            unit
+            for unit in units
+            if any(self._together(unit, rooms, {}, zone) for zone in self._zones(unit))
+        ]
 
-    def _put(self, run: RunView, rooms: list[_Room], slots: dict[OfferingId, int]) -> bool:
+    def _zones(self, unit: ClaimUnit) -> Sequence[str]:
+        """The zones one of which is to have all of a unit; `NO_ZONE` alone for any place."""
+        if not self._zoned or len(unit.runs) == 1 or not keeps_to_one_zone(unit.job.spec):
+            return (NO_ZONE,)
+        return zones_that_hold([run.task for run in unit.runs], self._snapshot) or (NO_ZONE,)
+
+    def _together(
+        self, unit: ClaimUnit, rooms: list[_Room], slots: dict[OfferingId, int], zone: str
+    ) -> bool:
+        """Take room for all task runs of a unit; what is taken stays taken if that fails."""
+        return all(self._put(run, rooms, slots, zone) for run in unit.runs)
+
+    def _put(
+        self,
+        run: RunView,
+        rooms: list[_Room],
+        slots: dict[OfferingId, int],
+        zone: str = NO_ZONE,
+    ) -> bool:
         """Take room for a task run, of a new instance if need be."""
         for room in rooms:
+            if not is_within(room.offering, zone):
+                continue
             need = run.task.demand_on(room.offering.type.family)
             if need is not None and need.fits(room.free):
                 room.free = room.free - need
                 return True
         for name, number in slots.items():
             offering = self._offerings[name]
-            if number and hosts(offering, run.task.demand):
+            if number and is_within(offering, zone) and hosts(offering, run.task.demand):
                 slots[name] -= 1
                 rooms.append(_Room(offering, room_beside(offering, need_on(run.task, offering))))
                 return True
-        return self._endless(run.task.demand)
+        return self._endless(run.task.demand, zone)
 
-    def _endless(self, demand: Demand) -> bool:
-        return any(hosts(offering, demand) for offering in self._unlimited)
+    def _endless(self, demand: Demand, zone: str = NO_ZONE) -> bool:
+        return any(
+            is_within(offering, zone) and hosts(offering, demand) for offering in self._unlimited
+        )
 
     def _hosts(self, demand: Demand) -> frozenset[OfferingId]:
         """The offerings that can host a task."""
@@ -229,33 +260,39 @@ class FreeRoom:
                 sizes[name, slot] = self._offerings[name]
                 free[name, slot] = self._offerings[name].type.capacity
         search = VictimSearch(free, victims, steps)
-        kinds: dict[Demand, Member] = {}
-        seated = []
+        kinds: dict[tuple[Demand, str], Member] = {}
+        seated: list[tuple[ClaimUnit, tuple[Victim, ...]]] = []
         yielding = {victim.job for victim in victims}
         for unit in (unit for unit in level if unit.job.id not in yielding):
-            members = [self._member(run.task.demand, sizes, kinds) for run in unit.runs]
-            limited = [member for member in members if member is not None]
-            chosen = search.seat(limited)
-            if chosen:
-                seated.append((unit, chosen))
+            for zone in self._zones(unit):
+                members = [self._member(run.task.demand, sizes, kinds, zone) for run in unit.runs]
+                chosen = search.seat([member for member in members if member is not None])
+                if chosen:
+                    seated.append((unit, chosen))
+                if chosen is not None or search.steps <= 0:
+                    break
             if search.steps <= 0:
                 break
         return seated, search.steps
 
     def _member(
-        self, demand: Demand, sizes: Mapping[Room, Offering], kinds: dict[Demand, Member]
+        self,
+        demand: Demand,
+        sizes: Mapping[Room, Offering],
+        kinds: dict[tuple[Demand, str], Member],
+        zone: str,
     ) -> Member | None:
         """Share that a task takes of each room that can host it; `None` if it can be bought for."""
-        if self._endless(demand):
+        if self._endless(demand, zone):
             return None
-        if demand not in kinds:
+        if (demand, zone) not in kinds:
             needs = dict(demand)
-            kinds[demand] = {
+            kinds[demand, zone] = {
                 room: needs[offering.type.family]
                 for room, offering in sizes.items()
-                if hosts(offering, demand)
+                if is_within(offering, zone) and hosts(offering, demand)
             }
-        return kinds[demand]
+        return kinds[demand, zone]
 
     def _victims(self, first: JobView, preemption: Preemption) -> list[Victim]:
         """Gangs that come after a job and lack a member's place, and running jobs less urgent."""

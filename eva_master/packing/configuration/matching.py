@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
 
 from eva_master.packing.greedy.algorithm1 import PackedSet
 from eva_master.packing.interference.throughput import Ints
@@ -67,6 +66,9 @@ def _assigned(
     sets: Sequence[PackedSet], wanted: dict[int, int], live: list[Reusable]
 ) -> list[tuple[int, Reusable]]:
     """Pairs of set and live instance; all are of one offering."""
+    # Loading it takes a quarter of a second, and not every process matches.
+    from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
+
     pairs: list[tuple[int, Reusable]] = []
     if sum(wanted.values()) * len(live) > _CELLS_PER_ASSIGNMENT:
         pairs, live = _unchanged(sets, wanted, live)

@@ -188,5 +188,6 @@ def _part(need: Resources, capacity: Resources) -> int:
         (need.gpus, capacity.gpus),
         (need.milli_cpus, capacity.milli_cpus),
         (need.memory_mib, capacity.memory_mib),
+        (need.disk_mib, capacity.disk_mib),
     )
     return max(_THOUSAND * amount // room for amount, room in pairs if room)

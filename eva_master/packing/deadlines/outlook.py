@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from eva_master.learning.market.pools import Pool, SpotPools
+from eva_master.learning.market.pools import SpotPool, SpotPools
 from eva_master.learning.market.survival import AGES_MS
 from eva_master.packing.deadlines.table import SpotForecast
 from eva_wire.values.ids import MILLION
@@ -21,7 +21,7 @@ _PRICE_STEP_PPM = MILLION // 50
 _SMALLEST, _LARGEST = 1e-4, 1e4
 
 
-def outlook(known: SpotPools, pools: Sequence[Pool], price_ppm: int) -> SpotForecast:
+def outlook(known: SpotPools, pools: Sequence[SpotPool], price_ppm: int) -> SpotForecast:
     """Forecast for a set of pools, any of which will do.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 
-from eva_master.learning.market.pools import Pool
+from eva_master.learning.market.pools import SpotPool
 from eva_wire.values.ids import MILLION, JobId
 
 
@@ -16,11 +16,11 @@ class ThinWork:
     """
 
     def __init__(self) -> None:
-        self._jobs: dict[JobId, tuple[frozenset[Pool], int]] = {}
-        self._pools: Counter[Pool] = Counter()
+        self._jobs: dict[JobId, tuple[frozenset[SpotPool], int]] = {}
+        self._pools: Counter[SpotPool] = Counter()
         self._total = 0
 
-    def put(self, job: JobId, pools: Collection[Pool], work: int) -> None:
+    def put(self, job: JobId, pools: Collection[SpotPool], work: int) -> None:
         """Record the place of a job.
 
         Args:
@@ -43,7 +43,7 @@ class ThinWork:
             if not self._pools[pool]:
                 del self._pools[pool]
 
-    def is_crowded(self, pool: Pool, share_ppm: int, more: int = 0) -> bool:
+    def is_crowded(self, pool: SpotPool, share_ppm: int, more: int = 0) -> bool:
         """Whether more than a share of all such work is in a pool.
 
         Args:

@@ -96,6 +96,7 @@ def fitting(task: TaskSpec, offering: Offering, free: Resources) -> int:
         (need.gpus, free.gpus),
         (need.milli_cpus, free.milli_cpus),
         (need.memory_mib, free.memory_mib),
+        (need.disk_mib, free.disk_mib),
     )
     return max(
         0, min((room_part // amount for amount, room_part in parts if amount), default=_MANY)

@@ -178,7 +178,7 @@ class SizeTrial:
         open_members = {
             member
             for pool in self.plan.pools
-            if not pool.lent
+            if not pool.shared
             for member in pool.members
             if member not in pool.closed
         }

@@ -15,7 +15,7 @@ from eva_master.model.planning.plan import Json
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class GangTurn:
     """Gang up to which the last round came; empty at first.
 
     Attributes:
@@ -31,14 +31,14 @@ class Turn:
         return {"owner": self.owner, "jobs": dict(self.jobs)}
 
     @classmethod
-    def load(cls, document: Json) -> Turn:
+    def load(cls, document: Json) -> GangTurn:
         """From the memory of a policy; at first if there is none."""
         if not isinstance(document, dict) or not isinstance(jobs := document.get("jobs"), dict):
             return cls()
         return cls(str(document.get("owner", "")), {name: str(job) for name, job in jobs.items()})
 
 
-def in_turn(jobs: Sequence[JobView], most: int, turn: Turn) -> tuple[list[JobView], Turn]:
+def in_turn(jobs: Sequence[JobView], most: int, turn: GangTurn) -> tuple[list[JobView], GangTurn]:
     """As many gangs as a round looks at, and where the next round goes on.
 
     Args:
@@ -62,4 +62,4 @@ def in_turn(jobs: Sequence[JobView], most: int, turn: Turn) -> tuple[list[JobVie
         places[owner] = chosen[-1].id
         if queues[owner]:
             owners.append(owner)
-    return chosen, Turn(chosen[-1].spec.owner if chosen else turn.owner, places)
+    return chosen, GangTurn(chosen[-1].spec.owner if chosen else turn.owner, places)

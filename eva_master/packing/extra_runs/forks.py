@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from eva_master.model.catalog import Offering
 from eva_master.model.planning.job_view import JobView
-from eva_master.model.planning.plan import Fork, Retire
+from eva_master.model.planning.plan import ExtraRun, PlanEntry, Retire
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.packing.plan_effect import PlanEffect
@@ -62,11 +62,10 @@ def completed(effect: PlanEffect) -> PlanEffect:
     if not jobs:
         return effect
     rooms = _Rooms(effect, jobs)
-    retired, plan = rooms.retired(), effect.plan
-    forks = rooms.begun()
-    if retired:
-        effect = effect.with_plan(replace(plan, entries=(*plan.entries, *retired)))
-    return effect.with_forks(forks)
+    retired = rooms.retired()
+    changes: tuple[PlanEntry, ...] = (*retired, *rooms.begun())
+    plan = effect.plan
+    return effect.with_plan(replace(plan, entries=(*plan.entries, *changes))) if changes else effect
 
 
 @dataclass(slots=True)
@@ -169,7 +168,7 @@ class _Rooms:
                 break
         return retired
 
-    def begun(self) -> tuple[Fork, ...]:
+    def begun(self) -> tuple[ExtraRun, ...]:
         """Forks that begin, wherever room remains."""
         more_forks = {
             name: job.sharing.forks or 0
@@ -177,21 +176,24 @@ class _Rooms:
             if (own := self._own.get(name)) is not None and self._places[own.id] is not None
         }
         count = {name: sum(fork.job == name for fork in self._forks) for name in more_forks}
-        forks: list[Fork] = []
+        forks: list[ExtraRun] = []
         while True:
             wanted = sorted(
                 (count[name], self._jobs[name].submitted_ms, name)
                 for name, more in more_forks.items()
                 if more > 0
             )
-            begun = next((fork for *_, name in wanted if (fork := self._fork_of(name))), None)
+            begun = next(
+                ((name, fork) for *_, name in wanted if (fork := self._fork_of(name))), None
+            )
             if begun is None:
                 return tuple(forks)
-            forks.append(begun)
-            more_forks[begun.job] -= 1
-            count[begun.job] += 1
+            name, fork = begun
+            forks.append(fork)
+            more_forks[name] -= 1
+            count[name] += 1
 
-    def _fork_of(self, name: JobId) -> Fork | None:
+    def _fork_of(self, name: JobId) -> ExtraRun | None:
         """One more fork of a job, where it is fastest."""
         own = self._own[name]
         rates = _rates(own, self._speeds)
@@ -206,7 +208,7 @@ class _Rooms:
         room = self._rooms[place]
         room.free = room.free - need_on(own.task, room.offering)
         room.jobs.add(name)
-        return Fork(name, place, "nobody else needs its room")
+        return ExtraRun(own.id, place, "nobody else needs its room")
 
     def _leaves_room(self, own: RunView, room: _Room) -> bool:
         need = own.task.demand_on(room.offering.type.family)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from eva_master.model.catalog import Offering
 from eva_master.model.planning.estimate import Estimate, Source
 from eva_master.model.planning.job_view import JobView
-from eva_master.model.planning.plan import Duplicate, PlanEntry, Retire
+from eva_master.model.planning.plan import ExtraRun, PlanEntry, Retire
 from eva_master.model.planning.snapshot import RunTime, RunView, Snapshot
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.packing.plan_effect import PlanEffect
@@ -145,7 +145,7 @@ def _retired(now: Snapshot, rooms: _Rooms) -> Iterator[Retire]:
             yield Retire(extra.id, f"it makes room for {other.id}, which waits")
 
 
-def _begun(now: Snapshot, rooms: _Rooms) -> Iterator[Duplicate]:
+def _begun(now: Snapshot, rooms: _Rooms) -> Iterator[ExtraRun]:
     """Extra runs that begin."""
     allowed: dict[JobId, int] = {job.id: job.sharing.replicas_left or 0 for job in now.jobs}
     for run in late(now):
@@ -159,7 +159,7 @@ def _begun(now: Snapshot, rooms: _Rooms) -> Iterator[Duplicate]:
             f"{run.id} has run for {_time(run.ran.ms(now.now_ms))}"
             f" where {_time(run.ran.expected.mean_ms)} were expected"
         )
-        yield Duplicate(run.id, place, reason)
+        yield ExtraRun(run.id, place, reason)
 
 
 def _place(run: RunView, rooms: _Rooms) -> InstanceId | None:

@@ -37,7 +37,7 @@ class Fleet:
     def capacity(self) -> dict[Family, Resources]:
         """Capacity of each type, summed over its instances."""
         return {
-            family: sum((times(each, count) for each, count in sizes.items()), NOTHING)
+            family: sum((each.times(count) for each, count in sizes.items()), NOTHING)
             for family, sizes in self.machines.items()
         }
 
@@ -97,11 +97,6 @@ def _seat(demand: Mapping[Family, Resources], rooms: list[tuple[Family, Resource
             rooms[number] = family, free - need
             return True
     return False
-
-
-def times(each: Resources, count: int) -> Resources:
-    """So many of something together."""
-    return Resources(each.gpus * count, each.milli_cpus * count, each.memory_mib * count)
 
 
 def fleet_of(snapshot: Snapshot) -> Fleet:

@@ -14,7 +14,7 @@ from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.model.values import replace
 from eva_master.packing.between_places import between_places
-from eva_master.packing.fleet.capacity import Fleet, fleet_of, times
+from eva_master.packing.fleet.capacity import Fleet, fleet_of
 from eva_master.packing.lp.least_time import Need
 from eva_master.packing.precedence import precedence
 from eva_master.packing.valuation.job_valuation import JobValuation, Paces
@@ -252,7 +252,7 @@ def _apart(
         if not rates_of:
             continue
         demand = {
-            family: times(need, kinds[task])
+            family: need.times(kinds[task])
             for family in fleet.machines
             if (need := task.demand_on(family)) is not None
         }

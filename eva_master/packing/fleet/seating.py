@@ -48,8 +48,8 @@ class Seats:
 
     def room(self, family: Family) -> Resources:
         """Free room on a type, on live instances and those launched so far."""
-        gpus, milli_cpus, memory_mib = self._instances.free()[self._rows_of(family)].sum(axis=0)
-        return Resources(int(gpus), int(milli_cpus), int(memory_mib))
+        free = self._instances.free()[self._rows_of(family)].sum(axis=0)
+        return Resources(*map(int, free))
 
     def back(self, one: Contender) -> bool:
         """Seat a contender of unchanged size in its former place; return whether it fitted."""

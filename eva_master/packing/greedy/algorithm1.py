@@ -12,7 +12,7 @@ from eva_master.model.catalog import Offering
 from eva_master.packing.greedy.instance_fill import InstanceFill
 from eva_master.packing.interference.throughput import Ints
 from eva_master.packing.problem import ClassValues, Problem, TaskSet
-from eva_master.packing.valuation.vectors import vector
+from eva_master.packing.valuation.vectors import Vector, vector
 from eva_wire.values.ids import MILLION, Family, OfferingId
 
 Supply = Mapping[OfferingId, int | None]
@@ -129,7 +129,7 @@ def smallest(
     Returns:
         The offering of the least price and throughput lost, of equals the first by price and id.
     """
-    needs: dict[Family, tuple[int, int, int]] = {}
+    needs: dict[Family, Vector] = {}
     best, choice = _cost(problem, task_set, offering), None
     for name, candidate in problem.by_id.items():
         # With equal speeds everywhere, price decides and the first that fits is cheapest.

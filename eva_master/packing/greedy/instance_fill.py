@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
-
 import numpy as np
 import numpy.typing as npt
 
 from eva_master.model.catalog import InstanceType
+from eva_master.packing.compiled.library import library
+from eva_master.packing.greedy.compiled_fill import CompiledFill
 from eva_master.packing.interference.throughput import Ints
 from eva_master.packing.problem import ClassValues, Money, Problem, TaskSet
-from eva_master.packing.valuation.vectors import vector
 from eva_wire.values.ids import MILLION
 
 _COMPILED_FROM_CANDIDATES = 1_000
-"""With fewer candidates numpy is as fast as compiled code, and does not have to be compiled."""
-
-
-@cache
-def compiled_best() -> Callable[..., tuple[int, int, int]] | None:
-    """`numba_kernel.best`, `None` where numba is not installed.
-
-    Numba is an optional extra (``eva-scheduler[fast]``); the results do not depend on it. Its
-    import takes a while, so it is imported only when there are many candidates.
-    """
-    try:
-        from eva_master.packing.greedy import numba_kernel
-    except ImportError:
-        return None
-    kernel: Callable[..., tuple[int, int, int]] = numba_kernel.best
-    return kernel
+"""With fewer candidates numpy is as fast as compiled code."""
 
 
 class InstanceFill:
@@ -65,7 +48,7 @@ class InstanceFill:
         self._values = values.charges[machine.family]
         self._machine = machine
         self._need = problem.need[machine.family]
-        self._capacity = np.array(vector(machine.capacity), dtype=np.int64)
+        self._capacity = problem.capacity(machine)
         self._room = self._capacity.copy()
         self._tasks: dict[int, int] = {}
         self._charges: dict[int, int] = {}
@@ -75,20 +58,13 @@ class InstanceFill:
         for number, count in (residents or {}).items():
             self._take(number, count)
         self._candidates = candidates
-        self._compiled = None
-        if candidates.size >= _COMPILED_FROM_CANDIDATES and self._prices.dtype == np.int64:
-            self._compiled = compiled_best()
+        self._compiled = self._compiled_fill(values)
         if self._compiled is None:
             # One row per resource, since the resources are gone through one by one.
-            self._columns = np.ascontiguousarray(self._need[candidates].T)
+            needs = self._need[candidates, : problem.width]
+            self._columns = np.ascontiguousarray(needs.T)
             if residents:
                 self._keep(self._fitting())
-        else:
-            # Candidates in order of worth, the most valuable first; the array is rearranged.
-            wanted = np.zeros(len(self._prices), dtype=np.bool_)
-            wanted[candidates] = True
-            dearest = values.dearest(machine.family)
-            self._candidates = dearest[wanted[dearest]]
         if self._candidates.size:
             self._lost = self._loss()
 
@@ -103,14 +79,7 @@ class InstanceFill:
             TNRP.
         """
         if self._compiled is not None:
-            newcomer, dropped = self._losses()
-            gone, chosen, gain = self._compiled(
-                *(self._candidates, self._need, left, self._prices, self._values),
-                *(self._problem.workloads, newcomer, dropped),
-                *(self._room, self._spare(), self._problem.shares(self._machine)),
-            )
-            self._candidates = self._candidates[gone:]
-            return None if chosen < 0 else (int(chosen), int(gain))
+            return self._compiled.best(left, *self._losses(), self._room)
         # A class that does not fit now will not fit later; a used-up class does not come back.
         self._keep(self._fitting() & (left[self._candidates] > 0))
         candidates = self._candidates
@@ -132,11 +101,27 @@ class InstanceFill:
         self.value += gain
         self.added[number] = self.added.get(number, 0) + 1
 
+    def _compiled_fill(self, values: ClassValues) -> CompiledFill | None:
+        """The compiled choice, where there are many candidates."""
+        problem, machine, candidates = self._problem, self._machine, self._candidates
+        figures = {"prices": self._prices, "charges": self._values}
+        if candidates.size < _COMPILED_FROM_CANDIDATES or (opened := library()) is None:
+            return None
+        if any(array.dtype != np.int64 for array in figures.values()):
+            return None
+        # Candidates in order of worth, the most valuable first; the array is rearranged.
+        wanted = np.zeros(len(self._prices), dtype=np.bool_)
+        wanted[candidates] = True
+        dearest = values.dearest(machine.family)
+        figures |= {"need": self._need, "workloads": problem.workloads}
+        figures |= {"shares": problem.shares(machine), "capacity": self._capacity}
+        labels = len(problem.throughput.index)
+        return CompiledFill(opened, dearest[wanted[dearest]], figures, labels)
+
     def _fitting(self) -> npt.NDArray[np.bool_]:
-        gpus, cpus, memory = self._columns
-        fits: npt.NDArray[np.bool_] = gpus <= self._room[0]
-        fits &= cpus <= self._room[1]
-        fits &= memory <= self._room[2]
+        fits: npt.NDArray[np.bool_] = self._columns[0] <= self._room[0]
+        for number in range(1, len(self._columns)):
+            fits &= self._columns[number] <= self._room[number]
         return fits
 
     def _keep(self, wanted: npt.NDArray[np.bool_]) -> None:

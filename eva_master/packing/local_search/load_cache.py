@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import le
 from typing import NamedTuple
 
 from eva_master.model.planning.snapshot import ThroughputTable
+from eva_master.model.resources import NOTHING
 from eva_master.packing.interference.incremental import changes
 from eva_master.packing.interference.throughput import UNPROFILED
 from eva_master.packing.local_search.cost_model import CostWeights
@@ -18,7 +19,7 @@ from eva_master.packing.room import may_buy_one
 from eva_master.packing.round_work import WorkBudget, WorkKind
 from eva_master.packing.valuation.migration_cost import launch_cost
 from eva_master.packing.valuation.task_classes import UNKNOWN, TaskClass
-from eva_master.packing.valuation.vectors import vector
+from eva_master.packing.valuation.vectors import Vector, vector
 from eva_wire.values.ids import MILLION, Family, OfferingId, Workload
 
 NEVER = 1 << 120
@@ -44,7 +45,7 @@ class _Parts(NamedTuple):
 _NO_PARTS = _Parts(0, {}, ())
 
 
-class _ClassFigures(NamedTuple):
+class ClassFigures(NamedTuple):
     """A task of some class on some family.
 
     Attributes:
@@ -67,7 +68,7 @@ class Load:
 
     Attributes:
         classes: Numbers of the tasks' classes in the cache, sorted.
-        need: GPUs, milli-CPUs, MiB.
+        need: Of all its tasks.
         fits: A bit per offering that holds it.
         lost: Weighted loss of its tasks to each other and to a slow family, without gangs. -1 until
             first computed, see `LoadCache.lost`.
@@ -86,7 +87,7 @@ class Load:
         *("progress", "round"),
     )
 
-    def __init__(self, classes: tuple[int, ...], need: tuple[int, int, int]) -> None:
+    def __init__(self, classes: tuple[int, ...], need: Vector) -> None:
         self.classes = classes
         self.need = need
         self.fits = 0
@@ -101,12 +102,12 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class _SizedOffering:
+class SizedOffering:
     """An offering as the cache knows it."""
 
     number: int
     bit: int
-    capacity: tuple[int, int, int]
+    capacity: Vector
     new_cost: int
 
 
@@ -132,7 +133,10 @@ class LoadCache:
         buyable: Offerings that can be bought: cost of a new instance with its launch, and the
             number.
         empty: The load of an empty instance, by family.
+        table: Observed throughput.
+        throughput: The throughput of loads by that table.
         minimum_shares: By class, the least cost of a task if others fill the rest of the instance.
+        most_lost: By class, the most that a task can lose.
     """
 
     def __init__(self, problem: Problem, terms: CostWeights) -> None:
@@ -150,7 +154,7 @@ class LoadCache:
         ]
         self._numbers: dict[TaskClass, int] = {}
         self._classes: list[TaskClass] = []
-        self._figures: list[dict[Family, _ClassFigures]] = []
+        self._figures: list[dict[Family, ClassFigures]] = []
         # Workloads have numbers of their own, that stay, beside those of the throughput model.
         self._workloads: dict[Workload, int] = {}
         self._in_model: list[int] = []
@@ -158,17 +162,18 @@ class LoadCache:
         self._alike: dict[tuple[int, ...], list[Load]] = {}
         """Loads of more than two tasks by the numbers of all of their workloads."""
         self._labels = frozenset({UNKNOWN, UNPROFILED})
-        self._table = ThroughputTable()
+        self.table = ThroughputTable()
         self._follow(problem)
-        self._needs: list[dict[Family, tuple[int, int, int]]] = []
+        self._needs: list[dict[Family, Vector]] = []
         self.minimum_shares: list[int] = []
+        self.most_lost: list[int] = []
         self._loads: dict[tuple[Family, tuple[int, ...]], Load] = {}
         self._families: dict[Load, Family] = {}
-        self._sized: dict[Family, list[_SizedOffering]] = {}
+        self._sized: dict[Family, list[SizedOffering]] = {}
         on_sale = _on_sale(problem)
         for number, offering in enumerate(self.offerings):
             new_cost = self.new_costs[number] if offering.id in on_sale else NEVER
-            sized = _SizedOffering(number, 1 << number, vector(offering.type.capacity), new_cost)
+            sized = SizedOffering(number, 1 << number, vector(offering.type.capacity), new_cost)
             self._sized.setdefault(offering.type.family, []).append(sized)
         self.buyable = sorted(
             (sized.new_cost, sized.number)
@@ -187,7 +192,7 @@ class LoadCache:
         """Take up another problem; returns whether the cache can be asked about it."""
         if len(self._loads) > _LOADS_REMEMBERED or self._made_for != _made_for(problem, terms):
             return False
-        if self._table != problem.table or any(
+        if self.table != problem.table or any(
             task_class.workload not in self._labels for task_class in problem.classes
         ):
             self._follow(problem)
@@ -216,17 +221,17 @@ class LoadCache:
 
     def _follow(self, problem: Problem) -> None:
         """Go by a problem's table; forget the losses that its changes may have changed."""
-        gone, new = changes(self._table.observed, problem.table.observed)
-        self._table = problem.table
+        gone, new = changes(self.table.observed, problem.table.observed)
+        self.table = problem.table
         for names in {tuple(sorted((workload, *others))) for (workload, others), _ in gone + new}:
             self._forget(names)
         labels = self._labels.union(
             (task_class.workload for task_class in problem.classes),
             *((workload, *others) for (workload, others), _ in new),
         )
-        self._throughput = problem.cache.throughput(problem.table, labels, problem.default_ppm)
+        self.throughput = problem.cache.throughput(problem.table, labels, problem.default_ppm)
         if labels != self._labels:
-            index, self._labels = self._throughput.index, labels
+            index, self._labels = self.throughput.index, labels
             self._in_model = [index[name] for name in self._workloads]
 
     def _forget(self, names: tuple[Workload, ...]) -> None:
@@ -237,7 +242,29 @@ class LoadCache:
         for load in (
             self._holding_pair(*numbers) if len(names) == 2 else self._alike.get(numbers, ())
         ):
-            load.lost, load.progress = -1, {}
+            if load.lost >= 0:
+                load.lost, load.progress = -1, {}
+
+    def family(self, load: Load) -> Family:
+        """The family that a load is of."""
+        return self._families[load]
+
+    def empty_of(self, load: Load) -> Load:
+        """The load of an empty instance of a load's family."""
+        return self.empty[self._families[load]]
+
+    def sized(self, family: Family) -> Sequence[SizedOffering]:
+        """The offerings of a family, by number."""
+        return self._sized[family]
+
+    @property
+    def classes(self) -> Sequence[TaskClass]:
+        """The classes that have numbers, in their order."""
+        return self._classes
+
+    def need(self, family: Family, number: int) -> Vector | None:
+        """The demand of a class on a family; `None` if it cannot be there."""
+        return self._needs[number].get(family)
 
     def _holding_pair(self, first: int, second: int) -> Iterable[Load]:
         """Loads with tasks of two workloads, or with two of one."""
@@ -256,10 +283,11 @@ class LoadCache:
             name = task_class.workload
             if name not in self._workloads:
                 self._workloads[name] = len(self._workloads)
-                self._in_model.append(self._throughput.index[name])
+                self._in_model.append(self.throughput.index[name])
                 self._holding.append(set())
             self._needs.append({family: vector(need) for family, need in task_class.demand})
             self.minimum_shares.append(self._minimum_share(task_class) * MILLION)
+            self.most_lost.append(max(task_class.most, task_class.charge))
         return number
 
     def _minimum_share(self, task_class: TaskClass) -> int:
@@ -290,8 +318,8 @@ class LoadCache:
                 if need is None or not load.fits:
                     needs = None
                 else:
-                    (gpus, cpus, memory), more = load.need, need
-                    needs = gpus + more[0], cpus + more[1], memory + more[2]
+                    (gpus, cpus, memory, disk), more = load.need, need
+                    needs = gpus + more[0], cpus + more[1], memory + more[2], disk + more[3]
                 larger = self._remember(family, self._sized_load(family, classes, needs))
             load.after[number] = larger
             larger.before[number] = load
@@ -320,27 +348,27 @@ class LoadCache:
         self._families[load] = family
         return load
 
-    def _need(self, family: Family, classes: tuple[int, ...]) -> tuple[int, int, int] | None:
-        """GPUs, milli-CPUs, MiB of all tasks of a set; `None` if one cannot be on the family."""
-        gpus = cpus = memory = 0
+    def _need(self, family: Family, classes: tuple[int, ...]) -> Vector | None:
+        """Demand of all tasks of a set; `None` if one cannot be on the family."""
+        gpus = cpus = memory = disk = 0
         for number in classes:
             need = self._needs[number].get(family)
             if need is None:
                 return None
             gpus, cpus, memory = gpus + need[0], cpus + need[1], memory + need[2]
-        return gpus, cpus, memory
+            disk += need[3]
+        return gpus, cpus, memory, disk
 
-    def _sized_load(
-        self, family: Family, classes: tuple[int, ...], need: tuple[int, int, int] | None
-    ) -> Load:
+    def _sized_load(self, family: Family, classes: tuple[int, ...], need: Vector | None) -> Load:
         """Find out which offerings hold a set, and the cheapest that can be bought."""
         if need is None:
-            return Load(classes, (0, 0, 0))
-        gpus, cpus, memory = need
+            return Load(classes, vector(NOTHING))
+        gpus, cpus, memory, disk = need
         load = Load(classes, need)
         for sized in self._sized[family]:
             size = sized.capacity
-            if gpus <= size[0] and cpus <= size[1] and memory <= size[2]:
+            fits = gpus <= size[0] and cpus <= size[1] and memory <= size[2]
+            if fits and disk <= size[3]:
                 load.fits |= sized.bit
                 if sized.new_cost < load.new_cost:
                     load.new_cost, load.cheapest = sized.new_cost, sized.number
@@ -362,13 +390,13 @@ class LoadCache:
                 self._alike.setdefault(tuple(sorted(alike)), []).append(load)
         in_model, to_neighbours = self._in_model, 0
         tasks = sorted([(in_model[n], count) for n, (count, _) in parts.shared.items()])
-        throughput = self._throughput.by_workload(tuple(tasks))
+        throughput = self.throughput.by_workload(tuple(tasks))
         for number, (_, worth) in parts.shared.items():
             to_neighbours += worth * (MILLION - throughput[in_model[number]])
         family = self._families[load]
         for number in parts.members:
             # A slow family holds up the whole gang, as neighbours do.
-            figures = self._figures_on(family, number)
+            figures = self.figures_on(family, number)
             ppm = throughput[in_model[figures.workload]]
             load.progress[number] = self.terms.counted(figures.speed, ppm)
         load.lost = parts.to_family * MILLION + to_neighbours * self.terms.lost_ppm // MILLION
@@ -379,23 +407,24 @@ class LoadCache:
         family = self._families[load]
         for number, before in load.before.items():
             if before.parts is not None:
-                return _joined(before.parts, number, self._figures_on(family, number))
+                return _joined(before.parts, number, self.figures_on(family, number))
         parts = _NO_PARTS
         for number in load.classes:
-            parts = _joined(parts, number, self._figures_on(family, number))
+            parts = _joined(parts, number, self.figures_on(family, number))
         return parts
 
-    def _figures_on(self, family: Family, number: int) -> _ClassFigures:
+    def figures_on(self, family: Family, number: int) -> ClassFigures:
+        """A class on a family."""
         figures = self._figures[number].get(family)
         if figures is None:
             task_class = self._classes[number]
             workload = self._workloads[task_class.workload]
             if task_class.others:
                 speed = task_class.charge_on(family) * MILLION // task_class.charge
-                figures = _ClassFigures(workload, 0, 0, speed)
+                figures = ClassFigures(workload, 0, 0, speed)
             else:
                 price = task_class.price_on(family) if task_class.prices else task_class.price
-                figures = _ClassFigures(workload, task_class.most - price, price, -1)
+                figures = ClassFigures(workload, task_class.most - price, price, -1)
             self._figures[number][family] = figures
         return figures
 
@@ -412,7 +441,7 @@ def _with(classes: tuple[int, ...], number: int) -> tuple[int, ...]:
     return (*classes[:place], number, *classes[place:])
 
 
-def _joined(parts: _Parts, number: int, figures: _ClassFigures) -> _Parts:
+def _joined(parts: _Parts, number: int, figures: ClassFigures) -> _Parts:
     """Parts with those of one more task of a class."""
     workload, to_family, worth, speed = figures
     shared = dict(parts.shared)

@@ -19,7 +19,7 @@ from eva_master.packing.lp.pricing.workload_multisets import MultisetSearch
 from eva_master.packing.lp.restricted_master import Relaxation, Relaxed
 from eva_master.packing.problem import Problem
 from eva_master.packing.round_work import WorkBudget
-from eva_master.packing.valuation.vectors import vector
+from eva_master.packing.valuation.vectors import Vector, vector
 from eva_wire.values.ids import MILLION, Family, OfferingId
 
 _NUMERICAL_MARGIN = 1e-9
@@ -162,12 +162,12 @@ class Generator:
         self._limits = {
             name: limit for name, limit in sorted(supply.items()) if limit is not None and limit > 0
         }
-        self._machines: dict[tuple[Family, tuple[int, int, int]], list[Offering]] = {}
+        self._machines: dict[tuple[Family, Vector], list[Offering]] = {}
         for offering in problem.offerings:
             if supply.get(offering.id, 0) != 0:
                 key = (offering.type.family, vector(offering.type.capacity))
                 self._machines.setdefault(key, []).append(offering)
-        self._ratios: dict[tuple[Family, tuple[int, int, int]], float] = {}
+        self._ratios: dict[tuple[Family, Vector], float] = {}
         self._proving = False
         self._known = None if request.duals is None else request.duals * MILLION / self._unit
         self._bound = 0.0
@@ -365,7 +365,8 @@ class Generator:
             deep: Factor on the effort per machine, within the budget of all machines.
         """
         rent_of = self._relaxation.rent_of(rents)
-        nodes, most = 0, 1.0
+        nodes, ratios = 0, np.ones(len(self._counts))
+        wanted = self._counts > 0
         columns: list[Column] = []
         for key in sorted(self._machines, key=lambda key: -self._ratios.get(key, 1.0)):
             (family, capacity), offerings = key, self._machines[key]
@@ -373,20 +374,29 @@ class Generator:
                 ((o.price * MILLION / self._unit - rent_of.get(o.id, 0.0), o) for o in offerings),
                 key=lambda item: item[0],
             )
-            # A search need not go below the ratio of worth to price that another machine has
-            # reached.
-            worth = price * (1 + max(budget.gap, most - 1 if self._proving else 0.0) / 2)
-            need = self._problem.need[family]
+            width = self._problem.width
+            need = self._problem.need[family][:, :width]
+            hosted = wanted & (need <= np.array(capacity[:width])).all(axis=1)
+            # A search need not go below the ratio of worth to price that other machines have
+            # reached for each class that fits.
+            reached = float(ratios[hosted].min()) if hosted.any() else 1.0
+            worth = price * (1 + max(budget.gap, reached - 1 if self._proving else 0.0) / 2)
             value = duals - self._slow[family] if self._slow else duals
             spare = min(deep * budget.nodes, budget.total_nodes - nodes)
             most_nodes = max(budget.nodes, spare)
             question = KnapsackProblem(
-                np.array(capacity), need, value, self._counts, worth, most_nodes, self._sets
+                np.array(capacity[:width]),
+                need,
+                value,
+                self._counts,
+                worth,
+                most_nodes,
+                self._sets,
             )
             outcome = self._find(family, question)
             nodes += outcome.nodes
             self._ratios[key] = outcome.bound / price if price > 0 else 1.0
-            most = max(most, self._ratios[key])
+            ratios[hosted] = np.maximum(ratios[hosted], self._ratios[key])
             columns.extend(
                 self.column(offering, task_set)
                 for task_set in outcome.task_sets[-_COLUMNS_PER_SEARCH:]
@@ -394,8 +404,9 @@ class Generator:
             if self._greedy_columns and capacity[0]:
                 greedy = self._greedy_columns[family].task_sets(question)
                 columns.extend(self.column(offering, task_set) for task_set in greedy)
-        # Scaled by this ratio the duals admit no column that pays, so they prove a bound.
-        bound = float((duals * self._counts).sum()) / most
+        # Each class scaled by the largest ratio of all machines that hold it, the duals admit no
+        # column that pays, so they prove a bound.
+        bound = float((np.maximum(duals, 0.0) / ratios * self._counts).sum())
         bound += sum(rent * self._limits[name] for name, rent in rent_of.items())
         return columns, bound, nodes
 

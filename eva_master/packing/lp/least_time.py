@@ -15,7 +15,7 @@ import numpy as np
 from eva_master.model.resources import Resources
 from eva_master.packing.lp.pricing.knapsack import Floats
 from eva_master.packing.lp.solver import DUAL_SIMPLEX, INFINITY, add_columns, add_rows, solver
-from eva_master.packing.valuation.vectors import vector
+from eva_master.packing.valuation.vectors import WIDTH, vector
 from eva_wire.values.ids import Family
 
 
@@ -41,13 +41,12 @@ class LeastTime:
     Attributes:
         bound_ms: Lower bound of the time until all work is done.
         price: Rise of the bound in milliseconds for each millisecond for which a unit of a resource
-            is taken away, as (GPUs, milli-CPUs, MiB) by type; 0 for a resource that is not the
-            bottleneck.
+            is taken away, see `Vector`, by type; 0 for a resource that is not the bottleneck.
         parts: Part of the bound that is due to each type: the price of all its resources.
     """
 
     bound_ms: float
-    price: Mapping[Family, tuple[float, float, float]]
+    price: Mapping[Family, tuple[float, ...]]
     parts: Mapping[Family, float]
 
     def cost(self, family: Family, need: Resources) -> float:
@@ -74,9 +73,7 @@ def least_time(
     if not all(need.alone_ms.keys() & capacity.keys() for need in needs):
         return None
     if not needs:
-        return LeastTime(
-            0.0, dict.fromkeys(capacity, (0.0, 0.0, 0.0)), dict.fromkeys(capacity, 0.0)
-        )
+        return LeastTime(0.0, dict.fromkeys(capacity, (0.0,) * WIDTH), dict.fromkeys(capacity, 0.0))
     rows = {row: number for number, row in enumerate(scarce(needs, capacity))}
     # The unit of time is the longest work on its fastest type, so that numbers are near 1.
     unit = max(min(_times(need, capacity).values()) for need in needs)
@@ -121,14 +118,16 @@ def parts_taken(need: Resources, there: Resources) -> list[tuple[int, float]]:
 def scarce(
     needs: Sequence[Need], capacity: Mapping[Family, Resources]
 ) -> Iterator[tuple[Family, int]]:
-    """The resources of types that can be scarce, as (type, 0 for GPUs, 1 for CPUs, 2 for memory).
+    """The resources of types that can be scarce, as (type, column of a `Vector`).
 
     A resource is left out if another one always has at least as large a share in use.
     """
     for family, size in capacity.items():
         demands = {need.demand[family] for need in needs if family in need.alone_ms}
         shares = [dict(parts_taken(demand, size)) for demand in demands]
-        taken = {resource: [parts.get(resource, 0.0) for parts in shares] for resource in range(3)}
+        taken = {
+            resource: [parts.get(resource, 0.0) for parts in shares] for resource in range(WIDTH)
+        }
         used = [resource for resource in taken if any(taken[resource])]
         for number in reversed(used[:]):
             mine = taken[number]
@@ -143,7 +142,7 @@ def _covers(parts: Sequence[float], others: Sequence[float]) -> bool:
 
 def _prices(
     duals: Floats, rows: Mapping[tuple[Family, int], int], capacity: Mapping[Family, Resources]
-) -> dict[Family, tuple[float, float, float]]:
+) -> dict[Family, tuple[float, ...]]:
     """Worth of a unit of each resource of a type."""
 
     def price(family: Family, number: int, size: int) -> float:
@@ -151,11 +150,7 @@ def _prices(
         return 0.0 if row is None else float(duals[row]) / size
 
     return {
-        family: (
-            price(family, 0, size.gpus),
-            price(family, 1, size.milli_cpus),
-            price(family, 2, size.memory_mib),
-        )
+        family: tuple(price(family, *column) for column in enumerate(vector(size)))
         for family, size in capacity.items()
     }
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from eva_master.model.catalog import Offering, tally
 from eva_master.model.planning.job_view import JobView
-from eva_master.model.planning.plan import Again, Assign, Duplicate, Loans, Plan, PlanEntry
+from eva_master.model.planning.plan import Again, Assign, ExtraRun, Loans, Plan, PlanEntry
 from eva_master.model.planning.reasons import Reasons
 from eva_master.model.planning.snapshot import InstanceView, Snapshot
 from eva_master.model.planning.standing import Line, Pool
@@ -121,7 +121,7 @@ def merge(plans: Iterable[Plan]) -> Plan:
 
 
 def _renumbered(entry: PlanEntry, keys: Mapping[int, int]) -> PlanEntry:
-    if isinstance(entry, Assign | Duplicate) and isinstance(entry.on, int):
+    if isinstance(entry, Assign | ExtraRun) and isinstance(entry.on, int):
         return replace(entry, on=keys[entry.on])
     return entry
 

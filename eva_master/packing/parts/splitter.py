@@ -16,8 +16,8 @@ from eva_master.model.planning.plan import Json, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import (
     BackPolicyRoom,
     InstanceView,
-    Lendable,
     RunView,
+    SharedInstance,
     Snapshot,
 )
 from eva_master.model.planning.standing import Line, Newcomers, Pool
@@ -62,7 +62,7 @@ class Splitter:
     policy can see which tasks run for longer than short tasks should (`RunView.long`).
 
     If the front policy shares, its instances are those in its pools alone. All others are
-    in `Snapshot.beside`, and its lines may claim their free room in a lent pool. Its tasks there
+    in `Snapshot.beside`, and its lines may claim their free room in a shared pool. Its tasks there
     are pinned for the other policy, and hidden from itself.
 
     Gangs of several tasks, which stand in no line, are the other policy's.
@@ -90,7 +90,7 @@ class Splitter:
         self._front = front
         self._back = back
         self._chosen = chosen
-        self._lendable = _LendableViews()
+        self._shared_instances = _SharedInstances()
 
     @classmethod
     def of_short(cls, front: Policy, back: Policy, below_ms: int, *, shares: bool) -> Splitter:
@@ -148,7 +148,7 @@ class Splitter:
         self, snapshot: Snapshot, jobs: Set[JobId], rooms: Set[InstanceId]
     ) -> tuple[Snapshot, Snapshot]:
         parts = divide(snapshot, _within(jobs, rooms))
-        return _shared(*parts, rooms, self._lendable) if self._shares else parts
+        return _shared(*parts, rooms, self._shared_instances) if self._shares else parts
 
     def _outlasting(self, snapshot: Snapshot, jobs: Set[JobId]) -> Snapshot:
         """A snapshot that says which tasks of the front policy's jobs have run for too long."""
@@ -328,7 +328,7 @@ def _standing_or_empty(snapshot: Snapshot) -> Set[InstanceId]:
 
 
 def _shared(
-    front: Snapshot, back: Snapshot, rooms: Set[InstanceId], views: _LendableViews
+    front: Snapshot, back: Snapshot, rooms: Set[InstanceId], views: _SharedInstances
 ) -> tuple[Snapshot, Snapshot]:
     """The snapshots of a sharing front policy and of the back policy, with guests in the latter.
 
@@ -336,7 +336,7 @@ def _shared(
         front: The front part, with all of its jobs.
         back: The back part.
         rooms: Instances of the front policy.
-        views: Lendable views of the round before.
+        views: Views of shared instances of the round before.
     """
     guests = {
         run.id for run in front.runs if run.instance is not None and run.instance not in rooms
@@ -344,10 +344,10 @@ def _shared(
     waiting = (
         run.since_ms for run in back.runs if run.instance is None and run.since_ms is not None
     )
-    lendable = views.of((*front.runs, *back.runs), back.instances, guests)
+    shared = views.of((*front.runs, *back.runs), back.instances, guests)
     # Lines of the back policy make sure by themselves that no task is passed over for too long.
     queue = any(view.pool for view in back.instances)
-    beside = BackPolicyRoom(lendable, None if queue else min(waiting, default=None))
+    beside = BackPolicyRoom(shared, None if queue else min(waiting, default=None))
     if not guests:
         return replace(front, beside=beside), back
     visiting = tuple(replace(run, pinned=True) for run in front.runs if run.id in guests)
@@ -366,19 +366,19 @@ def _shared(
     return front, back
 
 
-class _LendableViews:
-    """Views of lent instances, made anew where an instance has changed since the last round."""
+class _SharedInstances:
+    """Views of shared instances, made anew where an instance has changed since the last round."""
 
     def __init__(self) -> None:
-        self._before: dict[InstanceId, tuple[InstanceView, Lendable]] = {}
-        """Instances with no guest, each with the view that its lendable view was made of."""
+        self._before: dict[InstanceId, tuple[InstanceView, SharedInstance]] = {}
+        """Instances with no guest, each with the view that its shared view was made of."""
         self._amounts: dict[Resources, Resources] = {}
         """Equal amounts are one object, so that instances compare fast."""
 
     def of(
         self, runs: Iterable[RunView], instances: Iterable[InstanceView], guests: set[RunId]
-    ) -> tuple[Lendable, ...]:
-        """The lent instances with their free room.
+    ) -> tuple[SharedInstance, ...]:
+        """The shared instances with their free room.
 
         Args:
             runs: All task runs.
@@ -396,15 +396,15 @@ class _LendableViews:
             visited = not guests.isdisjoint(view.residents)
             previous = before.get(view.id)
             if visited or previous is None or previous[0] is not view:
-                previous = view, self._lent(view, known_runs, guests)
+                previous = view, self._view(view, known_runs, guests)
             if not visited:
                 self._before[view.id] = previous
             views.append(previous[1])
         return tuple(views)
 
-    def _lent(
+    def _view(
         self, view: InstanceView, runs: Mapping[RunId, RunView], guests: Set[RunId]
-    ) -> Lendable:
+    ) -> SharedInstance:
         kind, amounts = view.offering.type, self._amounts
         residents = [runs[run] for run in view.residents if run in runs]
         visiting = [run.task for run in residents if run.id in guests and not run.long]
@@ -414,7 +414,7 @@ class _LendableViews:
         if visiting:
             free = free - _needed(visiting, kind.family)
         free, own = amounts.setdefault(free, free), amounts.setdefault(own, own)
-        return Lendable(view.id, view.offering, free, own)
+        return SharedInstance(view.id, view.offering, free, own)
 
 
 def _needed(tasks: Iterable[TaskSpec], family: Family) -> Resources:
@@ -425,15 +425,15 @@ def _needed(tasks: Iterable[TaskSpec], family: Family) -> Resources:
 def _sharing(front: Plan, back: Plan) -> tuple[Plan, Plan]:
     """Both plans, with the front lines' claims extended to the other policy's pools.
 
-    A front line claims room in those pools whose members the front policy stated in a lent pool;
-    members of other pools are not lent. Front lines come first.
+    A front line claims room in those pools whose members the front policy stated in a shared pool;
+    members of other pools are not shared. Front lines come first.
     """
     standing = {member: pool.name for pool in back.pools for member in pool.members}
     claims: dict[str, tuple[str, ...]] = {}
     pools = []
     for pool in front.pools:
         members = pool.members
-        if pool.lent and standing:
+        if pool.shared and standing:
             members = tuple(member for member in pool.members if member not in standing)
             names = dict.fromkeys(standing[member] for member in pool.members if member in standing)
             claims[pool.name] = (*((pool.name,) if members else ()), *names)

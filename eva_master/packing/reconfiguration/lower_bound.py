@@ -10,7 +10,7 @@ from eva_master.packing.configuration.build import supply
 from eva_master.packing.lp.optimizer import Optimizer
 from eva_master.packing.problem import Problem
 from eva_master.packing.reconfiguration.column_memory import KEPT, Duals, NamedColumns
-from eva_master.packing.reconfiguration.memory import RoundMemory
+from eva_master.packing.reconfiguration.memory import ReconfigurationMemory
 from eva_master.packing.reconfiguration.options import Option
 from eva_wire.values.ids import MILLION
 
@@ -18,8 +18,8 @@ _UNIT = MILLION * MILLION
 
 
 def bounded(
-    memory: RoundMemory, problem: Problem, optimizer: Optimizer, chosen: Option
-) -> tuple[RoundMemory, dict[str, int | float | str]]:
+    memory: ReconfigurationMemory, problem: Problem, optimizer: Optimizer, chosen: Option
+) -> tuple[ReconfigurationMemory, dict[str, int | float | str]]:
     """Compare a configuration with the lower bound, for the round's figures.
 
     The bound is for the tasks that have a place, as if none of them ran anywhere yet. A new proof

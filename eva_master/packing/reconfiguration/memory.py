@@ -12,7 +12,7 @@ from eva_wire.values.ids import InstanceId, OfferingId
 
 
 @dataclass(frozen=True, slots=True)
-class RoundMemory:
+class ReconfigurationMemory:
     """Answers and proofs of the last rounds.
 
     Attributes:
@@ -64,7 +64,7 @@ class RoundMemory:
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Json]) -> RoundMemory | None:
+    def from_json(cls, data: Mapping[str, Json]) -> ReconfigurationMemory | None:
         """Read the journal's form; `None` where it is of another one.
 
         Columns, bound and duals may be missing: they only make a round faster.
@@ -88,7 +88,7 @@ class RoundMemory:
         return None
 
     @classmethod
-    def afresh(cls, snapshot: Snapshot) -> RoundMemory:
+    def afresh(cls, snapshot: Snapshot) -> ReconfigurationMemory:
         """The memory of a policy that takes over: only jobs that are still there concern it."""
         return cls(max(0, snapshot.arrivals + snapshot.completions - len(snapshot.jobs)))
 

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 import numpy as np
-from scipy.sparse import coo_array  # type: ignore[import-untyped]
-from scipy.sparse.csgraph import connected_components  # type: ignore[import-untyped]
 
 from eva_master.model.catalog import Offering
 from eva_master.model.planning.reasons import Exchange, Hosting, Move, Occupant
@@ -189,6 +187,10 @@ def _groups(
         place = node(chosen.places[view.id], new=True)
         edges.append((first.setdefault(view.job, place), place))
     ends = np.array(edges, dtype=np.int64).reshape(-1, 2)
+    # Loading these takes a quarter of a second, and few processes give reasons.
+    from scipy.sparse import coo_array  # type: ignore[import-untyped]
+    from scipy.sparse.csgraph import connected_components  # type: ignore[import-untyped]
+
     matrix = coo_array((np.ones(len(edges)), (ends[:, 0], ends[:, 1])), (len(nodes), len(nodes)))
     _, labels = connected_components(matrix, directed=False)
     return {name: int(labels[number]) for name, number in nodes.items()}

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from eva_master.model.catalog import Purchase
 from eva_master.model.planning.snapshot import Snapshot
+from eva_master.model.values import replace
 from eva_master.packing.bins.replan_trigger import happened
 from eva_master.packing.configuration.build import Configuration
 from eva_master.packing.planner_cache import PlannerCache
-from eva_master.packing.reconfiguration.memory import RoundMemory
+from eva_master.packing.reconfiguration.memory import ReconfigurationMemory
 from eva_master.packing.reconfiguration.state_digest import state_digest
 from eva_wire.values.ids import OfferingId
 
@@ -43,7 +42,7 @@ class ReplanTrigger:
 
     def __init__(
         self,
-        memory: RoundMemory,
+        memory: ReconfigurationMemory,
         snapshot: Snapshot,
         cache: PlannerCache,
         options: object = None,
@@ -64,7 +63,7 @@ class ReplanTrigger:
         self.full = self._asked and self._answers < _MOST_ANSWERS
         self.partial = self.full or self._learned != memory.learned
 
-    def remember(self, memory: RoundMemory) -> RoundMemory:
+    def remember(self, memory: ReconfigurationMemory) -> ReconfigurationMemory:
         """Memory of this round for the next one."""
         pinned = self._pinned if self._asked else memory.pinned_instances
         return replace(
@@ -76,8 +75,8 @@ class ReplanTrigger:
         )
 
     def answered(
-        self, memory: RoundMemory, snapshot: Snapshot, configuration: Configuration
-    ) -> RoundMemory:
+        self, memory: ReconfigurationMemory, snapshot: Snapshot, configuration: Configuration
+    ) -> ReconfigurationMemory:
         """Memory of the answer for the next round.
 
         Args:

@@ -103,7 +103,7 @@ class Parts:
         sells: Whether a partition may launch an offering.
         allows: Whether a partition's own limits allow so many launches at such a price together, in
             micro-dollars per hour.
-        lends: Partitions whose policies have the quotas of tenants as their own affair.
+        limits_tenants: Whether the control loop holds tenants to their quotas in a partition.
         out: Jobs that could not use what is free.
         passed: Offerings that jobs left unused though some were free for them.
         since: Since when the tasks of some arrays may start: their own limits kept them before.
@@ -112,7 +112,7 @@ class Parts:
     home: Callable[[str], str]
     sells: Callable[[str, Offering], bool]
     allows: Callable[[str, int, int], bool]
-    lends: Collection[str] = ()
+    limits_tenants: Callable[[str], bool] = lambda _: True
     out: Collection[JobId] = ()
     passed: Collection[tuple[JobId, OfferingId]] = ()
     since: Mapping[JobId, Millis] = field(default_factory=dict)

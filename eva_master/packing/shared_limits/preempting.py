@@ -37,7 +37,7 @@ class VictimSwap:
     unit: LimitUnit
 
 
-class VictimSearch:
+class LimitVictimSearch:
     """Finds instances of other partitions whose tasks make way for the next unit.
 
     Args:

@@ -136,7 +136,7 @@ class SharedRoom:
     def quota(self, unit: LimitUnit) -> str | None:
         """The tenant whose quota a unit counts against; `None` if there is none."""
         tenant = unit.job.spec.tenant
-        limited = tenant in self.shared.quotas and unit.partition not in self.parts.lends
+        limited = tenant in self.shared.quotas and self.parts.limits_tenants(unit.partition)
         return tenant if limited else None
 
 

@@ -6,7 +6,6 @@ Only this module looks them up. Policies see the results in views and offerings.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from eva_master.learning.delays import Delay
 from eva_master.learning.delays import DelayTable as Measured
@@ -16,6 +15,7 @@ from eva_master.learning.voices.resolution import delay_of_others
 from eva_master.model.catalog import InstanceType
 from eva_master.model.job import JobSpec, TaskSpec
 from eva_master.model.planning.job_view import Delays
+from eva_master.model.values import replace
 from eva_wire.values.ids import Workload
 
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from eva_master.learning.speeds.type_rates import TypeSpeeds, TypeSpeedsView
-from eva_master.model.catalog import Offering, Purchase
+from eva_master.model.catalog import Offering, Purchase, with_disk
 from eva_master.model.job import JobSpec, TaskSpec, different
 from eva_master.model.planning.snapshot import StandaloneRates
+from eva_master.model.resources import NOTHING
 from eva_master.packing.valuation.gang_pace import GangPart, Member, parts
 from eva_master.packing.valuation.reservation_price import (
     SAME_SPEED,
@@ -51,8 +52,8 @@ class Reservation:
     """Worth of one task of a job, and the offering behind it.
 
     Attributes:
-        offering: The offering that sets its reservation price, `None` if no offering hosts the
-            task.
+        offering: The offering that sets its reservation price, with the disk of the task; `None`
+            if no offering hosts the task.
         speeds: Speed of the task on each family, as far as its gang can use it.
     """
 
@@ -215,6 +216,9 @@ class JobValuation:
             if len(self._reservations) >= _RESERVATIONS_KEPT:
                 self._reservations.clear()
             offering = worth(demand, self._offerings, part.speeds, part.others)
+            if offering is not None:
+                need = dict(demand).get(offering.type.family, NOTHING)
+                offering = with_disk(offering, need.disk_mib)
             reserved = self._reservations[demand, part] = Reservation(offering, part.speeds)
         return reserved
 

@@ -12,7 +12,7 @@ from eva_master.model.planning.snapshot import RunView, StandaloneRates
 from eva_master.packing.valuation.job_valuation import JobValuation, Reservation
 from eva_master.packing.valuation.reservation_price import SAME_SPEED, hosts
 from eva_wire.values.bounds import JobKind
-from eva_wire.values.ids import JobId, RunId
+from eva_wire.values.ids import RunId
 
 
 class OnDemandPrices:
@@ -87,14 +87,6 @@ def value_on(reservation: Reservation, offering: Offering) -> int:
 def can_host(offering: Offering, run: RunView) -> bool:
     """Whether an empty instance of an offering holds a task run."""
     return hosts(offering, run.task.demand)
-
-
-def by_job(runs: Sequence[RunView]) -> dict[JobId, list[RunView]]:
-    """Task runs by their jobs, in the same order."""
-    grouped: dict[JobId, list[RunView]] = {}
-    for run in runs:
-        grouped.setdefault(run.job, []).append(run)
-    return grouped
 
 
 def _steady(task: TaskSpec) -> TaskSpec:

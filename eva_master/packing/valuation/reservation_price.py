@@ -234,7 +234,7 @@ def reservations(
     """`reservation` of many demands at once.
 
     Args:
-        needs: Per family, a row per demand: GPUs, milli-CPUs, MiB.
+        needs: Per family, a row per demand, see `Vector`.
         offerings: Cheapest first.
         paces: Speeds per demand.
         others: Price of the rest of the gang, per demand.
@@ -242,9 +242,9 @@ def reservations(
     none = len(offerings)
     first = {family: np.full(len(paces), none, dtype=np.int64) for family in needs}
     for number, offering in enumerate(offerings):
-        size = offering.type.capacity
-        capacity = np.array((size.gpus, size.milli_cpus, size.memory_mib), dtype=np.int64)
-        family = offering.type.family
+        size, family = offering.type.capacity, offering.type.family
+        amounts = size.gpus, size.milli_cpus, size.memory_mib, size.disk_mib
+        capacity = np.array(amounts[: needs[family].shape[1]], dtype=np.int64)
         fits = (needs[family] <= capacity).all(axis=1)
         first[family][fits & (first[family] == none)] = number
     lowest = np.full(len(paces), none, dtype=np.int64)

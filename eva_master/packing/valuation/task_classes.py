@@ -25,7 +25,14 @@ from eva_master.packing.valuation.reservation_price import (
     worths,
 )
 from eva_master.packing.valuation.task_shapes import TaskShape, TaskShapes
-from eva_master.packing.valuation.vectors import IMPOSSIBLE, needs_on, vector
+from eva_master.packing.valuation.vectors import (
+    IMPOSSIBLE,
+    NOWHERE,
+    WIDTH,
+    Vector,
+    needs_on,
+    vector,
+)
 from eva_wire.values.ids import MILLION, Family, RunId, Workload
 
 UNKNOWN = Workload("")
@@ -132,8 +139,8 @@ class PricedShape:
 
     @cached_property
     def need(self) -> Ints:
-        """Demand of one of them: a row per family of GPUs, milli-CPUs, MiB."""
-        need = np.full((len(self._families), 3), IMPOSSIBLE, dtype=np.int64)
+        """Demand of one of them: a row per family, see `Vector`."""
+        need = np.full((len(self._families), WIDTH), IMPOSSIBLE, dtype=np.int64)
         for family, amount in self.shape.demand:
             if family in self._families:
                 need[self._families[family]] = vector(amount)
@@ -164,12 +171,12 @@ class RankedClass:
     Attributes:
         task_class: The class.
         rank: Its place among others.
-        needs: Per family: GPUs, milli-CPUs, MiB.
+        needs: Per family.
     """
 
     task_class: TaskClass
     rank: tuple[object, ...]
-    needs: tuple[tuple[int, int, int], ...]
+    needs: tuple[Vector, ...]
 
 
 class ShapePrices:
@@ -202,7 +209,7 @@ class ShapePrices:
         The unit is millionths of micro-dollars per hour for a GPU, a milli-CPU, a MiB; 0 if none
         has it.
         """
-        least = np.zeros(3, dtype=np.int64)
+        least = np.zeros(WIDTH, dtype=np.int64)
         for offering in self.on_sale:
             for resource, amount in enumerate(vector(offering.type.capacity)):
                 if amount > 0:
@@ -212,8 +219,8 @@ class ShapePrices:
 
     @cached_property
     def _capacities(self) -> Mapping[Family, Ints]:
-        """Capacity of instances of each family: a row per offering of GPUs, milli-CPUs, MiB."""
-        rows: dict[Family, list[tuple[int, int, int]]] = {name: [] for name in self.families}
+        """Capacity of instances of each family: a row per offering."""
+        rows: dict[Family, list[Vector]] = {name: [] for name in self.families}
         for offering in self._offerings:
             rows[offering.type.family].append(vector(offering.type.capacity))
         return {name: np.array(sizes, dtype=np.int64) for name, sizes in rows.items()}
@@ -252,7 +259,7 @@ class ShapePrices:
                 self._ranked.clear()
             task_class = priced.in_gang(workload, charge)
             demand = tuple((family, vector(need)) for family, need in priced.shape.demand)
-            needs, nowhere = dict(demand), (IMPOSSIBLE,) * 3
+            needs, nowhere = dict(demand), NOWHERE
             ranked = self._ranked[key] = RankedClass(
                 task_class,
                 (demand, workload, charge, task_class.speeds, task_class.split),

@@ -39,7 +39,8 @@ class Config:
             before it is up and they run there.
         horizon_left: Whether the move of a task is to pay within its remaining time, where that is
             shorter than the horizon.
-        iterations: Number of trials per round in which instances are taken apart.
+        iterations: Number of trials, in which instances are taken apart, in a round in which a job
+            arrived or ended.
         afresh_every: Number of arrivals and ends of jobs after which a round also begins with a
             packing of everything that may move; 0 for never.
         scarcity: Whether, with limited and unlimited offerings, the search also begins with waiting
@@ -65,7 +66,7 @@ class Config:
     lasting_ppm: Weight = 500_000
     spare_ending: bool = True
     horizon_left: bool = False
-    iterations: Count = 250
+    iterations: Count = 2000
     afresh_every: Count = 0
     scarcity: bool = True
     by_base: bool = True

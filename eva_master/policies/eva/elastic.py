@@ -20,7 +20,7 @@ from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing import round_work
 from eva_master.packing.elastic.room import most_ever, most_now
 from eva_master.packing.elastic.trial import SizeTrial, TrialInputs
-from eva_master.packing.elastic.turns import Turn, in_turn
+from eva_master.packing.elastic.turns import GangTurn, in_turn
 from eva_master.packing.elastic.worth import cheapest
 from eva_master.packing.policy_wrapper import PolicyWrapper
 from eva_master.policies.eva.memory import load
@@ -85,11 +85,11 @@ class _ElasticRound:
             if (size := job.sharing.elastic) is not None and job.id in present:
                 elastic.append(job)
                 tasks += size.most - len(job.runs)
-        self._turn: Turn | None = None
+        self._turn: GangTurn | None = None
         most = round_work.gangs_resized(snapshot.work, tasks)
         if len(elastic) > most:
             recorded = None if self._memory is None else self._memory.data.get(_TURN)
-            elastic, self._turn = in_turn(elastic, most, Turn.load(recorded))
+            elastic, self._turn = in_turn(elastic, most, GangTurn.load(recorded))
         return {job.id: job for job in elastic}
 
     def plan(self) -> Planned:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.packing.reconfiguration.memory import RoundMemory
+from eva_master.packing.reconfiguration.memory import ReconfigurationMemory
 from eva_master.policies.eva.config import NAME
 from eva_master.policies.eva.recent_moves import Moved, from_json, to_json
 
@@ -24,7 +24,7 @@ class Memory:
         moved: Task runs that were moved recently, and when.
     """
 
-    rounds: RoundMemory
+    rounds: ReconfigurationMemory
     moved: Moved = ()
 
     def dump(self) -> PolicyMemory:
@@ -36,7 +36,7 @@ class Memory:
 def load(memory: PolicyMemory | None, snapshot: Snapshot) -> Memory:
     """Read a memory; start afresh where there is none of a form known here."""
     if memory is not None and memory.policy == NAME and memory.version in _READABLE:
-        rounds = RoundMemory.from_json(memory.data)
+        rounds = ReconfigurationMemory.from_json(memory.data)
         if rounds is not None:
             return Memory(rounds, from_json(memory.data.get("moved")))
-    return Memory(RoundMemory.afresh(snapshot))
+    return Memory(ReconfigurationMemory.afresh(snapshot))

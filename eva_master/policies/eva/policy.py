@@ -13,10 +13,14 @@ from eva_master.packing.configuration.build import Configuration, configure, sup
 from eva_master.packing.configuration.completion import completed, squeezed
 from eva_master.packing.configuration.restating import restated
 from eva_master.packing.local_search.cost_model import CostWeights
-from eva_master.packing.local_search.homing import finished
+from eva_master.packing.local_search.homing import send_home
 from eva_master.packing.local_search.load_cache import LoadCache
-from eva_master.packing.local_search.search import Effort, Search
-from eva_master.packing.local_search.working_configuration import WorkingConfiguration
+from eva_master.packing.local_search.search import search
+from eva_master.packing.local_search.search_start import (
+    configuration,
+    search_start,
+    within_limits,
+)
 from eva_master.packing.lp.limit_prices import limit_prices
 from eva_master.packing.lp.optimizer import Optimizer, Tier
 from eva_master.packing.planner_cache import PlannerCache
@@ -24,7 +28,7 @@ from eva_master.packing.problem import Problem, Valuation
 from eva_master.packing.reconfiguration.column_memory import KEPT, NamedColumns
 from eva_master.packing.reconfiguration.lasting import lasting
 from eva_master.packing.reconfiguration.lower_bound import bounded
-from eva_master.packing.reconfiguration.memory import RoundMemory
+from eva_master.packing.reconfiguration.memory import ReconfigurationMemory
 from eva_master.packing.reconfiguration.options import (
     Figures,
     Option,
@@ -47,8 +51,6 @@ from eva_wire.values.ids import MILLION, Millis, OfferingId, RunId
 _NS_PER_US = 1_000
 _LP_FIRST_FROM_WAITING = 8
 """From so many waiting task runs on the optimizer packs them before the search begins."""
-_MOST_EVENTS_COUNTED = 8
-"""A round with many events tries at most so many times as hard as one with one."""
 _LESS_WITHOUT_EVENTS = 3
 """A round without events tries so many times less hard."""
 
@@ -175,10 +177,9 @@ class Eva:
         if loads is None or not loads.serves(problem, self._terms):
             loads = self._loads = LoadCache(problem, self._terms)
         loads.begin(round_.budget)
-        events = round_.trigger.events
-        iterations = config.iterations // _LESS_WITHOUT_EVENTS
-        if events:
-            iterations = config.iterations * min(events, _MOST_EVENTS_COUNTED)
+        iterations = config.iterations
+        if not round_.trigger.events:
+            iterations //= _LESS_WITHOUT_EVENTS
         chosen, least, tried, kept = round_.keep, None, 0, 0
         snapshot, starts = problem.snapshot, [*self._starts(round_)]
         for number in itertools.count():
@@ -188,15 +189,16 @@ class Eva:
                 # Additional placements are kept as they are.
                 chosen = start if fewer else chosen
                 break
-            working = WorkingConfiguration(problem, loads, start, round_.latest, round_.ends)
-            least = working.total if least is None or fewer else least
-            search = Search(working, loads, (snapshot.arrivals, snapshot.completions, number))
-            search.run(Effort(iterations))
-            tried, kept = tried + search.tried, kept + search.kept
-            if fewer or working.total < least:
-                home = round_.homing
-                chosen = finished(working, start, home) if working.within_limits() else start
-                least = working.total
+            numbered = search_start(problem, loads, start, round_.latest, round_.ends)
+            least = numbered.total if least is None or fewer else least
+            seed = (snapshot.arrivals, snapshot.completions, number)
+            result = search(numbered, loads, seed, iterations)
+            tried, kept = tried + result.tried, kept + result.kept
+            if fewer or result.total < least:
+                chosen, least = start, result.total
+                if within_limits(loads, numbered, result):
+                    home = send_home(numbered, loads, result, round_.homing)
+                    chosen = configuration(problem, loads, numbered, home, start.unplaced)
             if number + 1 == len(starts):
                 # With more tasks, another arrangement may be cheaper.
                 larger = completed(problem, chosen)
@@ -227,8 +229,12 @@ class Eva:
                 yield afresh
 
     def _explained(
-        self, round_: _RoundInputs, chosen: Configuration, memory: RoundMemory, figures: Figures
-    ) -> tuple[RoundMemory, Reasons]:
+        self,
+        round_: _RoundInputs,
+        chosen: Configuration,
+        memory: ReconfigurationMemory,
+        figures: Figures,
+    ) -> tuple[ReconfigurationMemory, Reasons]:
         """Why, in dollars; adds to the figures."""
         problem, present = round_.problem, round_.present
         options: dict[str, Option] = {"keep": option("keep", problem, present, round_.keep)}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from eva_master.learning.rates import EventRates
 from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.packing.reconfiguration.memory import RoundMemory
+from eva_master.packing.reconfiguration.memory import ReconfigurationMemory
 
 NAME = "eva_published"
 _WRITERS = (NAME, "eva")
@@ -26,7 +26,7 @@ class Memory:
         rates: Rates of events and of full reconfigurations.
     """
 
-    rounds: RoundMemory
+    rounds: ReconfigurationMemory
     rates: EventRates
 
     def dump(self) -> PolicyMemory:
@@ -38,8 +38,8 @@ class Memory:
 def load(memory: PolicyMemory | None, snapshot: Snapshot) -> Memory:
     """Read a memory; start afresh where there is none of a form known here."""
     if memory is not None and memory.policy in _WRITERS and memory.version in _READABLE:
-        rounds, rates = RoundMemory.from_json(memory.data), memory.data.get("rates")
+        rounds, rates = ReconfigurationMemory.from_json(memory.data), memory.data.get("rates")
         if rounds is not None and rates is not None:
             return Memory(rounds, EventRates.from_json(rates))
     now = snapshot.now_ms
-    return Memory(RoundMemory.afresh(snapshot), EventRates(first_ms=now, at_ms=now))
+    return Memory(ReconfigurationMemory.afresh(snapshot), EventRates(first_ms=now, at_ms=now))

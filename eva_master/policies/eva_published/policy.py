@@ -16,7 +16,7 @@ from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.packing.reconfiguration.column_memory import KEPT, NamedColumns
 from eva_master.packing.reconfiguration.lower_bound import bounded
-from eva_master.packing.reconfiguration.memory import RoundMemory
+from eva_master.packing.reconfiguration.memory import ReconfigurationMemory
 from eva_master.packing.reconfiguration.options import (
     Figures,
     Option,
@@ -112,7 +112,7 @@ class Published:
     def _weighed(
         self,
         reasons: Reasons,
-        memory: RoundMemory,
+        memory: ReconfigurationMemory,
         optimizer: Optimizer,
         seen: EventRates,
         horizon: int,

@@ -108,20 +108,20 @@ class _Market:
         self._live = live
         self._runs = {run.id: run for run in snapshot.runs}
         self._jobs = {job.id: job for job in snapshot.jobs}
-        self.offerings = cheapest_first(
-            offering for offering in snapshot.catalog if purchasable(offering, snapshot.now_ms)
-        )
+        catalog = cheapest_first(snapshot.catalog)
+        now_ms = snapshot.now_ms
+        self.offerings = tuple(each for each in catalog if purchasable(each, now_ms))
         self._used = Counter(instance.offering.id for instance in snapshot.instances)
         occupied = {run.instance for run in snapshot.runs}
         self._empty: dict[OfferingId, list[InstanceId]] = {}
         for instance in snapshot.instances:
             if instance.id not in occupied:
                 self._empty.setdefault(instance.offering.id, []).append(instance.id)
-        self._usable = cheapest_first(
-            offering
-            for offering in snapshot.catalog
-            if offering in self.offerings or self._empty.get(offering.id)
-        )
+        self._usable = self.offerings
+        if self._empty:
+            self._usable = tuple(
+                each for each in catalog if purchasable(each, now_ms) or each.id in self._empty
+            )
         """Offerings that can be bought, or of which an instance is empty though no more can be
         bought.
         """

@@ -42,7 +42,10 @@ _KEYS: Mapping[str, str] = {
         ),
         _TASKS,
     ),
-    **dict.fromkeys(("array", "array_size", "job_array"), "write `tasks: 30` and `kind: array`"),
+    **dict.fromkeys(
+        ("array", "array_size", "job_array"),
+        "write `tasks: 30` and `kind: array`; or `eva submit --array FILE.csv`",
+    ),
     **dict.fromkeys(("parallelism", "max_parallel"), "it is `concurrency`"),
     **dict.fromkeys(
         (
@@ -53,7 +56,6 @@ _KEYS: Mapping[str, str] = {
     ),
     **dict.fromkeys(("image_id", "docker", "docker_image", "container", "container_image"), _IMAGE),
     **dict.fromkeys(("env", "environment", "variables", "export", "env_vars"), _ENVS),
-    "secrets": "give them by `--env NAME=VALUE` at submission",
     **dict.fromkeys(("depends_on", "dependency", "dependencies", "needs", "requires"), _AFTER),
     **dict.fromkeys(
         ("retry", "max_restarts", "max_retries", "backofflimit", "requeue", "restartpolicy"),

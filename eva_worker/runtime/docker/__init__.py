@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from eva_worker.errors import Unprotected
 from eva_worker.runtime import Runtime
 from eva_worker.runtime.registry import RuntimeProvider
 
@@ -42,11 +43,13 @@ class _Docker(RuntimeProvider):
         host = settings.runtime_options.get("docker_host", "")
         return kill_all(host, root, instance=settings.instance)
 
+    def protect(self, settings: Settings) -> None:
+        if not settings.emulated:  # An emulated instance is a machine that is not Eva's.
+            _close_addresses(settings)
+
     def open(self, settings: Settings, root: Path) -> Runtime:
         from eva_worker.runtime.docker.runtime import DockerRuntime, connect
 
-        if not settings.emulated:  # An emulated instance is a machine that is not Eva's.
-            _close_addresses(settings)
         return DockerRuntime(
             root,
             connect(settings.runtime_options.get("docker_host", "")),
@@ -58,7 +61,15 @@ class _Docker(RuntimeProvider):
 
 
 def _close_addresses(settings: Settings) -> None:
-    """Close the metadata service and the agent's ports to tasks, or say that they are open."""
+    """Close the metadata service and the agent's ports to tasks.
+
+    An instance of a cloud has a role, which its metadata service hands to whoever asks. There no
+    task may run with the service open. Other machines have no such service, and only say that the
+    agent's ports are open; so does an instance whose operator has tasks run as root.
+
+    Raises:
+        Unprotected: The metadata service cannot be closed.
+    """
     import structlog
 
     from eva_worker.runtime.docker import firewall
@@ -69,16 +80,23 @@ def _close_addresses(settings: Settings) -> None:
         if os.geteuid() != 0:
             raise firewall.NotClosed("the worker is not root")
         program = firewall.close(ports)
-        if settings.isolation.user == "worker":
-            raise firewall.NotClosed("tasks run as the worker's user, as the operator decided")
     except firewall.NotClosed as error:
-        log.error(
-            "TASKS ON THIS MACHINE'S NETWORK REACH THE METADATA SERVICE AND THE AGENT'S PORTS",
-            reason=str(error),
-            hint="run the worker as root where there is nft or iptables, and tasks as nobody",
-        )
+        if settings.metadata_url:
+            raise Unprotected(
+                "tasks would reach the metadata service, and so the instance's role; "
+                f"boot an image that has nft or iptables, with the worker as root: {error}"
+            ) from error
+        reason = str(error)
     else:
-        log.info("metadata service closed to tasks", by=program)
+        if settings.isolation.user != "worker":
+            log.info("metadata service closed to tasks", by=program)
+            return
+        reason = "tasks run as the worker's user, as the operator decided"
+    log.error(
+        "TASKS ON THIS MACHINE'S NETWORK REACH THE METADATA SERVICE AND THE AGENT'S PORTS",
+        reason=reason,
+        hint="run the worker as root where there is nft or iptables, and tasks as nobody",
+    )
 
 
 RUNTIME = _Docker()

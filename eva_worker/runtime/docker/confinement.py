@@ -10,6 +10,7 @@ from typing import Any
 
 from docker.types import Ulimit
 
+from eva_wire.service.dumps import NONE
 from eva_worker.isolation import UNPRIVILEGED, Isolation
 
 
@@ -89,7 +90,7 @@ def limits(isolation: Isolation) -> dict[str, Any]:
         "ulimits": [
             Ulimit(name="nofile", soft=files, hard=files),
             # A dump of a program's memory would fill the disk that all tasks share.
-            Ulimit(name="core", soft=0, hard=0),
+            Ulimit(name="core", soft=NONE, hard=NONE),
         ],
     }
 

@@ -7,6 +7,7 @@ import signal
 
 from eva_worker.files import CONTAINER_HOME
 from eva_worker.runtime import TaskSpec, script
+from eva_worker.runtime.docker import handing
 
 LOG, TEMPORARY = (f"{CONTAINER_HOME}/{name}" for name in ("log", "tmp"))
 SIGNALLED = 128
@@ -19,15 +20,16 @@ _ASKED = "/dev/shm/.eva-asked"  # noqa: S108 - in the container
 # but init and itself. A success after the signal passes for an end by the signal: only the parent
 # knows which of the two came first.
 # Its arguments are the script's interpreter, if its first line names one, and the script.
-_PARENT = f"""exec >>{LOG} 2>&1
-stopped=
-trap stopped=1 TERM
+# Its own variables are named as no variable of a task can be, which would lose its value.
+_LOGS = f"exec >>{LOG} 2>&1\n"
+_PARENT = f"""EVA_STOPPED=
+trap EVA_STOPPED=1 TERM
 [ $# != 1 ] || set -- "$(command -v bash || echo /bin/sh)" "$1"
-if [ -e "$1" ]; then "$@"; code=$?; else code=127
+if [ -e "$1" ]; then "$@"; EVA_CODE=$?; else EVA_CODE=127
 echo "cannot start: $1, which the first line of \\`run\\` names, is not in the image"; fi
-[ $code != 0 ] || [ ! -e {_ASKED} ] || code={SIGNALLED + signal.SIGTERM}
-until [ -z "$stopped" ] || ! kill -0 -1; do sleep 0.1; done 2>/dev/null
-exit $code"""
+[ $EVA_CODE != 0 ] || [ ! -e {_ASKED} ] || EVA_CODE={SIGNALLED + signal.SIGTERM}
+until [ -z "$EVA_STOPPED" ] || ! kill -0 -1; do sleep 0.1; done 2>/dev/null
+exit $EVA_CODE"""
 # The signal is sent once, even if the agent repeats the call because it got no answer.
 TERMINATE = f"[ -e {_ASKED} ] || {{ : >{_ASKED}; kill -TERM -1; }} 2>/dev/null"
 """Sends SIGTERM to all processes of a container, in a process of its own there."""
@@ -36,7 +38,8 @@ TERMINATE = f"[ -e {_ASKED} ] || {{ : >{_ASKED}; kill -TERM -1; }} 2>/dev/null"
 def command(spec: TaskSpec) -> list[str]:
     """The command of a task's container."""
     arguments = [*script.interpreter(spec.command), f"{TEMPORARY}/{script.PATH}"]
-    return ["/bin/sh", "-c", _defaults(spec) + _PARENT, "eva-task", *arguments]
+    secrets = handing.READ if spec.secrets else ""
+    return ["/bin/sh", "-c", _defaults(spec) + _LOGS + secrets + _PARENT, "eva-task", *arguments]
 
 
 def _defaults(spec: TaskSpec) -> str:

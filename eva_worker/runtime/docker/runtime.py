@@ -26,15 +26,22 @@ import structlog
 from docker.errors import APIError, NotFound
 from docker.types import DeviceRequest, LogConfig, Mount
 
-from eva_worker.errors import BadOrder, InstanceFailed, RuntimeUnavailable, StartFailed
-from eva_worker.files import CONTAINER_HOME
+from eva_worker.errors import (
+    AttachRefused,
+    BadOrder,
+    InstanceFailed,
+    RuntimeUnavailable,
+    StartFailed,
+)
 from eva_worker.files.beneath import remove_tree
-from eva_worker.isolation import Isolation, hand_over, let_in
+from eva_worker.isolation import Isolation
 from eva_worker.orders import TaskKey
 from eva_worker.process.durable_files import FULL, read_json, write_json
 from eva_worker.process.peers import descends, heads_a_namespace, in_control_group
-from eva_worker.runtime import Exit, Image, TaskSpec, Tell, script
-from eva_worker.runtime.docker import parent, stops
+from eva_worker.process.pids import marked
+from eva_worker.runtime import Exit, Image, TaskSpec, Tell
+from eva_worker.runtime.attaching import MARK, Command, Execution
+from eva_worker.runtime.docker import execs, handing, parent, places, ports, stops
 from eva_worker.runtime.docker.confinement import (
     Confinement,
     confinement,
@@ -51,7 +58,8 @@ from eva_worker.runtime.docker.engine import (
     reason,
     unanswered,
 )
-from eva_worker.runtime.docker.images import Images, by_name
+from eva_worker.runtime.docker.handing import hand_in, take_back
+from eva_worker.runtime.docker.images.making import Images, by_name
 from eva_worker.runtime.docker.labels import ATTEMPT, COPY, labels_of
 
 _T = TypeVar("_T")
@@ -71,14 +79,6 @@ _ENGINE_FAILS = (
     "shutting down",
     "transport is closing",
 )
-_USER = "eva"
-_WORK, _SOCKET = f"{CONTAINER_HOME}/work", f"{CONTAINER_HOME}/run"
-# Variables that name a directory, and its path in the container.
-_DIRECTORIES = {
-    "EVA_STORAGE": f"{CONTAINER_HOME}/storage",
-    "EVA_CHECKPOINT_DIR": f"{CONTAINER_HOME}/checkpoints",
-    "EVA_MERGE_DIR": f"{CONTAINER_HOME}/merge",
-}
 
 _log = structlog.get_logger()
 
@@ -189,9 +189,31 @@ class DockerRuntime:
             self._containers[key] = details["Id"], details["State"]["Pid"]
         container, first = self._containers[key]
         # Engines without rights make no control groups.
-        return in_control_group(pid, container) or (
+        own = in_control_group(pid, container) or (
             heads_a_namespace(first) and await asyncio.to_thread(descends, pid, first)
         )
+        # Commands beside the task are in its control group as well.
+        return own and not await asyncio.to_thread(marked, pid, MARK)
+
+    async def execute(self, key: TaskKey, command: Command) -> Execution:
+        """See `Runtime.execute`."""
+        self._require_running(key)
+        return await execs.begin(self._client, self._name(key), self._root / key.path, command)
+
+    async def address(self, key: TaskKey, port: int) -> tuple[str, int]:
+        """See `Runtime.address`."""
+        self._require_running(key)
+        look = functools.partial(self._client.api.inspect_container, self._name(key))
+        try:
+            container = await in_thread(f"look at {key}", look)
+        except FAILURES as error:
+            raise AttachRefused(f"its engine fails: {reason(error)}") from error
+        return await asyncio.to_thread(ports.address_of, key, container, port)
+
+    def _require_running(self, key: TaskKey) -> None:
+        watch = self._watches.get(key)
+        if watch is None or watch.done():
+            raise AttachRefused(f"{key.run} does not run any more")
 
     async def adopt(self) -> Sequence[TaskKey]:
         """Find the attempts of an earlier agent; remove containers of this worker without a record.
@@ -206,6 +228,7 @@ class DockerRuntime:
             raise RuntimeUnavailable(f"the Docker engine fails: {reason(error)}") from error
         for key in keys:
             if key not in self._watches:
+                await asyncio.to_thread(execs.end_recorded, self._root / key.path)
                 self._adopted.add(key)
                 self._watch(key)
                 await self._resume_stop(key)
@@ -227,6 +250,7 @@ class DockerRuntime:
         self._containers.pop(key, None)
         self._killed.discard(key)
         self._adopted.discard(key)
+        await asyncio.to_thread(take_back, self._root / key.path)
         await asyncio.to_thread(remove_tree, self._root / key.path)
 
     def close(self) -> None:
@@ -247,16 +271,18 @@ class DockerRuntime:
             raise failure(f"cannot start {spec.key}: {error}") from error
         try:
             spec.log.touch()
-            temporary = _temporary(spec)
+            temporary = places.temporary(spec)
             confined = self._confinement(spec)
             if confined.owner:
-                _hand_over(spec, temporary, *confined.owner)
-            self._start(self._create(spec, temporary, confined))
+                places.hand_over_files(spec, temporary, *confined.owner)
+            place = hand_in(spec.secrets, directory, confined.owner) if spec.secrets else None
+            self._start(self._create(spec, temporary, confined, place))
             write_json(directory / "started.json", {})
         except (*FAILURES, StartFailed) as error:
             why = f"cannot start {spec.key}: {reason(error)}"
             # Do not report that it never ran while the engine might still start it.
             self._persistently(lambda: self._remove(spec.key))
+            take_back(directory)
             ours = unanswered(error) or any(words in why.lower() for words in _ENGINE_FAILS)
             ended = Exit(0, now_ms(), ran=False, message=why, blameless=ours)
             write_json(directory / "exit.json", asdict(ended))
@@ -268,9 +294,13 @@ class DockerRuntime:
         uid, gid = os.geteuid(), os.getegid()
         return confinement(self._isolation, self._info, gang=spec.gang, uid=uid, gid=gid)
 
-    def _create(self, spec: TaskSpec, temporary: Path, confined: Confinement) -> Any:
+    def _create(
+        self, spec: TaskSpec, temporary: Path, confined: Confinement, secrets: Path | None
+    ) -> Any:
         image = spec.image or self._default_image
         options = self._options(spec, temporary) | confined.options
+        if secrets is not None:
+            options["mounts"].append(Mount(handing.PLACE, str(secrets), type="bind"))
         for tries_left in reversed(range(_START_TRIES)):
             try:
                 return self._client.containers.create(image, **options)
@@ -305,14 +335,14 @@ class DockerRuntime:
 
     def _options(self, spec: TaskSpec, temporary: Path) -> dict[str, Any]:
         """The options of the container, besides its image."""
-        env, mounts = _inside(spec, temporary)
+        env, mounts = places.inside(spec, temporary)
         options: dict[str, Any] = {
             "name": self._name(spec.key),
             "labels": self._labels | {COPY: spec.key.run, ATTEMPT: str(spec.key.attempt)},
             "entrypoint": parent.command(spec),
             "environment": env,
             "mounts": mounts,
-            "working_dir": _WORK,
+            "working_dir": places.WORK,
             "init": True,
             # `_ask` stops the program. An engine that ends signals only the parent, which does not
             # pass the signal on, so waiting for it would only delay the engine.
@@ -371,6 +401,8 @@ class DockerRuntime:
         if record := read_json(path):
             return Exit(**record)
         ended = self._container_exit(key, lost_ms)
+        if ended:
+            take_back(path.parent)
         # Code 0 is that of a program that ended by itself, as the parent sees to.
         if ended and ended.code and path.with_name("stop.json").exists():
             ended = replace(ended, stopped=True)
@@ -512,52 +544,6 @@ class DockerRuntime:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-
-def _hand_over(spec: TaskSpec, temporary: Path, uid: int, gid: int) -> None:
-    """Give the files of a task that has not begun to its user."""
-    places = [Path(spec.env[name]) for name in _DIRECTORIES if name in spec.env]
-    hand_over([spec.workdir, temporary, *places], uid, gid)
-    os.chown(spec.log, uid, gid, follow_symlinks=False)
-    for name, source in spec.elsewhere.items():
-        if not name.startswith("inputs/"):  # Its content is that of earlier attempts.
-            os.chown(source, uid, gid, follow_symlinks=False)
-    if "EVA_SOCKET" in spec.env:
-        let_in(Path(spec.env["EVA_SOCKET"]).parent, gid)
-
-
-def _temporary(spec: TaskSpec) -> Path:
-    """The directory of a task's temporary files, with its script; raises `OSError`."""
-    temporary = spec.temporary or spec.log.with_name("tmp")
-    temporary.mkdir(exist_ok=True)
-    script.write(spec.command, temporary)
-    return temporary.absolute()
-
-
-def _inside(spec: TaskSpec, temporary: Path) -> tuple[dict[str, str], list[Mount]]:
-    """The environment inside the container, and the mounts that it refers to."""
-    # Programs ask for the name of their user, which no image knows.
-    env = {"HOME": _WORK, "USER": _USER, "LOGNAME": _USER, **spec.env}
-    sources = {
-        _WORK: spec.workdir.absolute(),
-        parent.LOG: spec.log.absolute(),
-        parent.TEMPORARY: temporary,
-    }
-    for name, place in _DIRECTORIES.items():
-        if name in env:
-            sources[place] = Path(env[name])
-            env[name] = place
-    if "EVA_SOCKET" in env:
-        # The socket's directory is mounted, so that the task sees the socket of the next agent.
-        socket = Path(env["EVA_SOCKET"])
-        sources[_SOCKET] = socket.parent
-        env["EVA_SOCKET"] = f"{_SOCKET}/{socket.name}"
-    mounts = [Mount(place, str(source), type="bind") for place, source in sources.items()]
-    for name, source in spec.elsewhere.items():
-        # The engine creates their mount points below the previous mount.
-        place, input_ = f"{_DIRECTORIES['EVA_STORAGE']}/{name}", name.startswith("inputs/")
-        mounts.append(Mount(place, str(source), type="bind", read_only=input_))
-    return env, mounts
 
 
 def _exit_of(container: dict[str, Any]) -> Exit:

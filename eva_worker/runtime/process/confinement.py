@@ -11,6 +11,7 @@ Run as a program, it tries out what works and says so: see `tried_out`.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import resource
 import stat
@@ -39,7 +40,11 @@ LANDLOCK_REFER = 1 << 13  # Renames and links from one directory to another.
 LANDLOCK_WITH_REFER, LANDLOCK_WITH_TRUNCATE = 2, 3
 LANDLOCK_WITH_SCOPES, LANDLOCK_SCOPE_SIGNAL, LANDLOCK_SCOPE_ABSTRACT = 6, 1 << 1, 1 << 0
 CAPABILITY_VERSION = 0x20080522
+NO_DUMPS = 1
+"""With a limit of 0 the kernel still calls a program that gets dumps, with a task's environment."""
 NAMESPACES, LANDLOCK, NOTHING = "namespaces", "landlock", ""
+ENTERED = ("user", "ipc", "mnt")
+"""Namespaces of a task, in the order in which another process enters them."""
 
 # Services that run what a user tells them to: outside of the task, or with more rights.
 SERVICES = (
@@ -121,12 +126,57 @@ def confine(
         _keep_within(apart=apart)
 
 
+def join(
+    pid: int,
+    how: str,
+    hidden: list[str],
+    kept: list[str],
+    *,
+    harmless: bool,
+    temporary: str = "",
+    apart: bool = False,
+) -> None:
+    """Confine this process as another one is that `confine` has confined.
+
+    Args:
+        pid: The other one, which runs. Its namespaces are entered.
+        how: See `confine`, like the other arguments.
+        hidden: See there.
+        kept: See there.
+        harmless: See there.
+        temporary: See there.
+        apart: See there.
+
+    Raises:
+        OSError: The process is not confined as it should be.
+    """
+    if how != NAMESPACES:
+        confine(how, hidden, kept, harmless=harmless, temporary=temporary, apart=apart)
+        return
+    # All are opened before the first is entered: another mount namespace has another /proc.
+    spaces = {name: os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY) for name in ENTERED}
+    own = {name: os.stat(f"/proc/self/ns/{name}") for name in ENTERED}  # noqa: PTH116
+    others = [name for name in ENTERED if not os.path.samestat(os.fstat(spaces[name]), own[name])]
+    if "mnt" not in others:
+        raise OSError(errno.ESRCH, "the task has ended")
+    for name in others:
+        _check(_libc.setns(spaces[name], 0))
+    for descriptor in spaces.values():
+        os.close(descriptor)
+    if os.geteuid() == 0 and harmless:
+        _drop_capabilities()
+    _check(_libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    _keep_within(apart=apart)
+
+
 def limit(open_files: int) -> None:
     """Limit what each process may open, and leave no dumps of its memory."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = open_files if most == resource.RLIM_INFINITY else min(open_files, most)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _, most = resource.getrlimit(resource.RLIMIT_CORE)
+    most = NO_DUMPS if most == resource.RLIM_INFINITY else min(NO_DUMPS, most)
+    resource.setrlimit(resource.RLIMIT_CORE, (most, most))
 
 
 def tried_out(

@@ -13,19 +13,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import psutil
 import structlog
 
-from eva_worker.errors import InstanceFailed, StartFailed
+from eva_worker.errors import AttachRefused, InstanceFailed, StartFailed
 from eva_worker.files.beneath import remove_tree
 from eva_worker.orders import TaskKey
 from eva_worker.process.durable_files import FULL, read_json, write_json
 from eva_worker.process.peers import descends
+from eva_worker.process.pids import family, kill_marked, pidfd, readable
 from eva_worker.runtime import Exit, Image, TaskSpec, Tell, script
+from eva_worker.runtime.attaching import Command, Execution
+from eva_worker.runtime.listening import on_this_machine
+from eva_worker.runtime.process import execs
 from eva_worker.runtime.process.confinement import TEMPORARY
 from eva_worker.runtime.process.groups import Group
 from eva_worker.runtime.process.measures import Measures
+from eva_worker.runtime.process.shim import SECRETS
 from eva_worker.runtime.short_names import make_link, remove_link
+from eva_worker.secret_values import SecretValues
 
 # As a module it is compiled once, and not with each task.
 _RUN_SHIM = (
@@ -77,7 +82,7 @@ class ProcessRuntime:
             await asyncio.to_thread(_link, spec)
             await asyncio.to_thread(directory.mkdir, parents=True, exist_ok=False)
             await asyncio.to_thread(_write_spec, directory, spec, self._measures)
-            pid, pipe = await asyncio.to_thread(_spawn, directory)
+            pid, pipe = await asyncio.to_thread(_spawn, directory, spec.secrets)
         except OSError as error:
             failure = InstanceFailed if error.errno in FULL else StartFailed
             raise failure(f"cannot start {spec.key}: {error}") from error
@@ -110,7 +115,7 @@ class ProcessRuntime:
             shim = await asyncio.to_thread(read_json, directory / "shim.json")
             await asyncio.to_thread(write_json, directory / "stop.json", {"grace_s": grace_s})
         assert shim, "a watched task has a shim"
-        with contextlib.suppress(ProcessLookupError), _pidfd(shim["pid"], shim["started"]) as fd:
+        with contextlib.suppress(ProcessLookupError), pidfd(shim["pid"], shim["started"]) as fd:
             signal.pidfd_send_signal(fd, signal.SIGTERM)
 
     async def kill(self, key: TaskKey) -> None:
@@ -124,11 +129,33 @@ class ProcessRuntime:
             return False
         return await asyncio.to_thread(descends, pid, shim["pid"], shim["started"])
 
+    async def execute(self, key: TaskKey, command: Command) -> Execution:
+        """See `Runtime.execute`."""
+        self._require_running(key)
+        return await execs.begin(self._root / key.path, command)
+
+    async def address(self, key: TaskKey, port: int) -> tuple[str, int]:
+        """See `Runtime.address`."""
+        self._require_running(key)
+        return await asyncio.to_thread(self._listens, key, port)
+
+    def _listens(self, key: TaskKey, port: int) -> tuple[str, int]:
+        directory = self._root / key.path
+        parents = [read_json(directory / "shim.json") or {}, *execs.parents(directory)]
+        pids = [pid for parent in parents if parent for pid in family(parent["pid"])]
+        return on_this_machine(key.run, port, pids)
+
+    def _require_running(self, key: TaskKey) -> None:
+        watch = self._watches.get(key)
+        if watch is None or watch.done():
+            raise AttachRefused(f"{key.run} does not run any more")
+
     async def adopt(self) -> Sequence[TaskKey]:
         """See `Runtime.adopt`."""
         keys = [TaskKey.from_path(path) for path in sorted(self._root.glob("*/*/*"))]
         for key in keys:
             if key not in self._watches:
+                await asyncio.to_thread(execs.end_recorded, self._root / key.path)
                 self._watch(key, None)
         return keys
 
@@ -160,10 +187,11 @@ class ProcessRuntime:
         """Wait for the shim's end, then read how the task ended, or find it out for a dead shim."""
         directory = self._root / key.path
         if shim := await self._shim(directory):
-            with contextlib.suppress(ProcessLookupError), _pidfd(*shim) as fd:
-                await _readable(fd)
+            with contextlib.suppress(ProcessLookupError), pidfd(*shim) as fd:
+                await readable(fd)
         if child is not None:
             _reap(child)
+        await asyncio.to_thread(execs.end_recorded, directory)
         ended = await asyncio.to_thread(_exit_record, directory, key)
         await asyncio.to_thread(_remove_short_name, read_json(directory / "spec.json"))
         return ended
@@ -171,8 +199,8 @@ class ProcessRuntime:
     @staticmethod
     async def _shim(directory: Path) -> tuple[int, int] | None:
         """Pid and start time of an attempt's shim; `None` if none lives or will start."""
-        deadline = time.monotonic() + _SHIM_START_S
-        while time.monotonic() < deadline:
+        expiry = time.monotonic() + _SHIM_START_S
+        while time.monotonic() < expiry:
             if record := await asyncio.to_thread(read_json, directory / "shim.json"):
                 return record["pid"], record["started"]
             with _locked(directory) as free:
@@ -234,12 +262,25 @@ def _write_spec(directory: Path, spec: TaskSpec, measures: Measures | None) -> N
             "memory_mib": spec.memory_mib,
             "confinement": confined,
             "lease": spec.lease,
+            "secrets": bool(spec.secrets),
         },
     )
 
 
-def _spawn(directory: Path) -> tuple[int, int]:
-    """Start a shim; returns its pid, and a pipe that the shim closes when the task runs."""
+def _spawn(directory: Path, secrets: SecretValues) -> tuple[int, int]:
+    """Start a shim; returns its pid, and a pipe that the shim closes when the task runs.
+
+    The shim gets secrets by a file in memory that has no name.
+    """
+    handed = secrets.in_memory() if secrets else None
+    try:
+        return _spawned(directory, handed)
+    finally:
+        if handed is not None:
+            os.close(handed)
+
+
+def _spawned(directory: Path, handed: int | None) -> tuple[int, int]:
     ours, its = os.pipe()
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     try:
@@ -251,6 +292,7 @@ def _spawn(directory: Path) -> tuple[int, int]:
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_DUP2, its, 1),
                 (os.POSIX_SPAWN_OPEN, 2, str(directory / "shim.log"), flags, 0o600),
+                *([] if handed is None else [(os.POSIX_SPAWN_DUP2, handed, SECRETS)]),
             ],
             setsid=True,
             setsigmask=[],
@@ -284,14 +326,14 @@ def _exit_record(directory: Path, key: TaskKey) -> Exit:
     When a shim is killed, the task's first process dies too (PR_SET_PDEATHSIG). Other processes of
     the task are found by their environment and killed here.
     """
-    deadline = time.monotonic() + _SHIM_START_S
+    expiry = time.monotonic() + _SHIM_START_S
     while not (record := read_json(directory / "exit.json")):
         with _locked(directory) as free:
             # Holding the lock keeps a shim that starts late from running the task.
             if free and not (directory / "exit.json").exists():
                 ran = (directory / "shim.json").exists()
                 spec = read_json(directory / "spec.json")
-                _kill_marked(spec)
+                kill_marked({name: spec["env"].get(name) for name in _MARKS} if spec else {})
                 group = _group(spec)
                 while group and not group.kill():
                     time.sleep(_POLL_S)
@@ -304,7 +346,7 @@ def _exit_record(directory: Path, key: TaskKey) -> Exit:
                 }
                 write_json(directory / "exit.json", made_up)
                 _log.warning("shim died", key=str(key), ran=ran)
-        if time.monotonic() > deadline:
+        if time.monotonic() > expiry:
             raise StartFailed(f"the shim of {key} neither runs nor ends")
         time.sleep(_POLL_S)
     message = _memory_message(directory) if record["code"] else ""
@@ -325,26 +367,6 @@ def _memory_message(directory: Path) -> str:
     return f"out of memory: the task's limit is {spec['memory_mib']} MiB"
 
 
-def _kill_marked(spec: Mapping[str, Any] | None) -> None:
-    """Kill every process that belongs to this attempt by its environment."""
-    marks = {name: spec["env"].get(name) for name in _MARKS} if spec else {}
-    if None in marks.values() or not marks:
-        return
-    while processes := [process for process in psutil.process_iter() if _bears(process, marks)]:
-        for process in processes:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-        psutil.wait_procs(processes, timeout=_POLL_S)
-
-
-def _bears(process: psutil.Process, marks: Mapping[str, str | None]) -> bool:
-    try:
-        env = process.environ()
-        return all(env.get(name) == value for name, value in marks.items())
-    except (psutil.Error, OSError):
-        return False
-
-
 @contextlib.contextmanager
 def _locked(directory: Path) -> Iterator[bool]:
     """Try to take a shim's lock; yields whether it was free."""
@@ -356,41 +378,6 @@ def _locked(directory: Path) -> Iterator[bool]:
         yield False
     finally:
         os.close(descriptor)
-
-
-@contextlib.contextmanager
-def _pidfd(pid: int, started: int) -> Iterator[int]:
-    """Open a descriptor of a process, which need not be a child.
-
-    Args:
-        pid: Its id, which may belong to another process by now.
-        started: Its start time in clock ticks, which tells the two apart.
-
-    Raises:
-        ProcessLookupError: The process is gone.
-    """
-    descriptor = os.pidfd_open(pid)
-    try:
-        try:
-            stat = Path(f"/proc/{pid}/stat").read_bytes()
-        except FileNotFoundError as error:
-            raise ProcessLookupError(pid) from error
-        # Checked while the descriptor is open, so the pid cannot be reused in between.
-        if int(stat.rpartition(b")")[2].split()[19]) != started:
-            raise ProcessLookupError(pid)
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-async def _readable(descriptor: int) -> None:
-    loop = asyncio.get_running_loop()
-    ready = asyncio.Event()
-    loop.add_reader(descriptor, ready.set)
-    try:
-        await ready.wait()
-    finally:
-        loop.remove_reader(descriptor)
 
 
 def _reap(pid: int) -> None:

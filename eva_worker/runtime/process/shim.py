@@ -37,6 +37,9 @@ PF_EXITING = 0x4
 """Of the flags in ``/proc/PID/stat``."""
 POLL_S = 0.01
 RETRY_S = 1.0
+SECRETS = 3
+"""Descriptor of the task's secrets, if it has some: a file in memory, which no other process has.
+"""
 
 
 class Strict:
@@ -50,7 +53,11 @@ class Strict:
 def read(name: str) -> Any:
     """Read the JSON document of a file."""
     with open(name, encoding="utf-8") as file:  # noqa: PTH123
-        text = file.read()
+        return parsed(file.read())
+
+
+def parsed(text: str) -> Any:
+    """Read a JSON document from its text."""
     scan: Any = _json.make_scanner(Strict)  # type: ignore[arg-type]
     return scan(text, 0)[0]
 
@@ -159,11 +166,20 @@ def execute(spec: dict[str, Any], parent: int) -> NoReturn:
         for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        if spec.get("secrets"):
+            spec["env"].update(secrets())
         interpret(spec)
     except OSError as error:
         os.write(2, f"cannot start: {error}\n".encode())
     finally:
         os._exit(NOT_EXECUTABLE)
+
+
+def secrets() -> dict[str, str]:
+    """Take the task's secrets, which only the child does; the file is gone then."""
+    with open(SECRETS, encoding="utf-8") as file:
+        values: dict[str, str] = parsed(file.read())
+    return values
 
 
 def interpret(spec: dict[str, Any]) -> NoReturn:
@@ -263,7 +279,7 @@ class Task:
         self.pid = pid
         self.fence = fence
         self.code: int | None = None
-        self.deadline: float | None = None
+        self.expiry: float | None = None
         self.stopped = False
 
     def reap(self) -> bool:
@@ -279,10 +295,10 @@ class Task:
                 self.code = os.waitstatus_to_exitcode(status)
 
     def stop(self) -> None:
-        """Carry out ``stop.json``: the first sends SIGTERM; the earliest deadline counts."""
+        """Carry out ``stop.json``: the first sends SIGTERM; the earliest end counts."""
         grace_s = read("stop.json")["grace_s"]
-        deadline = time.monotonic() + grace_s
-        if self.deadline is None:
+        expiry = time.monotonic() + grace_s
+        if self.expiry is None:
             held = halt()
             # The task may have ended by itself before the stop; while halted it cannot. One that is
             # on its way out, which takes long where there is much memory to free, has ended too.
@@ -290,13 +306,13 @@ class Task:
             self.stopped = self.code is None and not leaving(self.pid)
             send(held, signal.SIGTERM if grace_s > 0 else signal.SIGKILL)
             send(held, signal.SIGCONT)
-        self.deadline = deadline if self.deadline is None else min(self.deadline, deadline)
+        self.expiry = expiry if self.expiry is None else min(self.expiry, expiry)
 
     def terminating(self) -> bool:
         """Whether the remaining processes are to be killed."""
-        if self.deadline is None:
+        if self.expiry is None:
             return self.code is not None  # Its other processes are killed then.
-        return time.monotonic() >= self.deadline
+        return time.monotonic() >= self.expiry
 
     def run(self) -> None:
         """Watch the task until none of its processes is left."""
@@ -306,8 +322,8 @@ class Task:
             if self.terminating():
                 send(descendants(), signal.SIGKILL)
                 timeout = POLL_S
-            elif self.deadline is not None:
-                timeout = max(0.0, self.deadline - time.monotonic())
+            elif self.expiry is not None:
+                timeout = max(0.0, self.expiry - time.monotonic())
             if self.wait(timeout) == signal.SIGTERM:
                 self.stop()
 
@@ -316,7 +332,7 @@ class Task:
         if self.fence is not None and self.fence.over():
             self.fence = None
             self.stopped = self.stopped or self.code is None
-            self.deadline = time.monotonic()
+            self.expiry = time.monotonic()
 
     @staticmethod
     def wait(timeout: float | None) -> int:
@@ -361,6 +377,8 @@ def main() -> int:
     child = os.fork()
     if child == 0:
         execute(spec, me)
+    if spec.get("secrets"):
+        os.close(SECRETS)
     write("task.json", {"pid": child})
     os.close(1)  # Closing the pipe tells the agent that the task runs.
     task = Task(child, fence)

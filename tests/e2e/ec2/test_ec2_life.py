@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 import yaml
 
-from examples.demo.jobs import EXAMPLES, FIRST_WAVE, SECOND_WAVE, Submitter
+from eva_master.app.demo.jobs import EXAMPLES, FIRST_WAVE, SECOND_WAVE, Submitter
 from tests.e2e.accounts import check_accounts, check_bill
 from tests.e2e.cluster import until
 from tests.e2e.conftest import Ec2s

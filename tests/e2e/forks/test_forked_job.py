@@ -17,8 +17,10 @@ import pytest
 from eva_master.adapters.objects import open_store
 from tests.e2e.cluster import EVA, PROGRAMS, Cluster, arguments, until
 from tests.e2e.conftest import Clusters
+from tests.e2e.secrets.test_secrets import CHECK, digest, made_up
 from tests.fakes.paths import PYTHON
 from tests.fakes.patience import DEADLINE_S
+from tests.fakes.secrets.traces import traces
 
 TYPES = {"e2e.none": {"cpus": 1, "memory": "256MiB", "price": "$9/h"}}
 NODE = {
@@ -79,10 +81,16 @@ def _objects(cluster: Cluster, prefix: str) -> dict[str, bytes]:
     return asyncio.run(read())
 
 
-def test_two_forks_train_one_job_and_each_step_counts_once(cluster: Cluster) -> None:
+def test_two_forks_train_one_job_and_each_step_counts_once(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    secret = made_up()
+    cluster.client.set_secret("TOKEN", secret.encode())
     job = cluster.submit(
         "forked",
-        run=f"{PYTHON} {shlex.quote(str(PROGRAMS / 'forked.py'))}",
+        run=f"{CHECK}exec {PYTHON} {shlex.quote(str(PROGRAMS / 'forked.py'))}",
+        secrets=["TOKEN"],
+        envs={"DIGEST": digest(secret)},
         resources={"cpus": 1, "memory": "256MiB"},
         total_steps=1_000,
         forks=2,
@@ -107,6 +115,15 @@ def test_two_forks_train_one_job_and_each_step_counts_once(cluster: Cluster) -> 
     outputs = _objects(cluster, f"jobs/{job}/0/outputs")
     weights = json.loads(next(iter(outputs.values())))
     assert 1_000 / 2 <= weights[0] <= 1_000
+    # They are the job's, as those of a job of one task; each fork has its own logs.
+    fetched = cluster.eva("get", job, "--to", str(tmp_path / "outputs"))
+    assert fetched.returncode == 0, fetched.stderr
+    assert json.loads((tmp_path / "outputs" / "weights.json").read_text()) == weights
+    assert cluster.eva("get", job, "logs", "--to", str(tmp_path / "logs")).returncode == 0
+    logs = {path.name: path for path in (tmp_path / "logs").iterdir()}
+    assert set(logs) == {"0", "0+1"}
+    assert all(b"used" in log.read_bytes() for folder in logs.values() for log in folder.iterdir())
+    assert traces(secret, cluster.home) == []
 
 
 def _told(cluster: Cluster, job: str) -> str:

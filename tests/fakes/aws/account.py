@@ -20,6 +20,7 @@ from eva_master.model.catalog import Catalog, InstanceType, Offering
 from eva_master.model.events import CloudListed
 from eva_master.model.resources import Resources
 from eva_wire.values.ids import Family, InstanceId, Millis, Price
+from tests.fakes.aws.launches import ShortMemory
 from tests.fakes.aws.service import IMAGE, REGION, Aws
 from tests.fakes.rpc.mailbox import Mailbox, WallClock
 
@@ -88,7 +89,7 @@ class Account:
             WallClock(),
             replace(self.settings, **changed),
             user_data=lambda action: user_data,
-            launch_records=launches,
+            launch_records=launches or ShortMemory(),
             catalog=catalog,
             client_factory=client,
         )

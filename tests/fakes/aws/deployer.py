@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import uuid
 from pathlib import Path
 from typing import Any
 
+import boto3
+from botocore.exceptions import ClientError
 from click.testing import CliRunner, Result
 
 from eva_client.cli import main
 from eva_master.adapters.deployment import find_bundles
+from eva_master.app.clouds.ec2.deployment import _with_operator
 from tests.fakes.aws.service import REGION, Aws
 
 USERS = ("--users", "203.0.113.7/32")
@@ -32,6 +36,8 @@ class Deployer:
         self.cluster = f"c{uuid.uuid4().hex[:12]}"
         self.stack = f"eva-{self.cluster}"
         self.bundles = home / "dist"
+        self.bundles_named = True
+        self.address = "203.0.113.99:7411"
         self.client_file = home / "client.yaml"
         self.bundles.mkdir()
         for name in ("master-0.1.0-x86_64-1", "worker-0.1.0-x86_64-2", "worker-0.1.0-aarch64-3"):
@@ -42,7 +48,8 @@ class Deployer:
         more = ["--cluster", self.cluster, "--region", REGION, "--endpoint", self.aws.url]
         more += ["--poll-s", "0.01"]
         if arguments[0] == "deploy":
-            more += ["--bundles", str(self.bundles), "--client-file", str(self.client_file)]
+            more += ["--client-file", str(self.client_file)]
+            more += ["--bundles", str(self.bundles)] if self.bundles_named else []
         return CliRunner().invoke(main, [*arguments, *more], input=input)
 
     def deploy(self, *more: str, settings: str = "") -> Result:
@@ -52,22 +59,40 @@ class Deployer:
             more: Arguments.
             settings: Value of the template's parameter of that name.
         """
-        self.say(settings)
+        stated = [name for name in more if name.startswith("Operators=")]
+        self.say(settings, *(name.partition("=")[2] for name in stated))
         done = self.run("deploy", "aws", "-y", *more)
         assert done.exit_code == 0, done.output
         return done
 
-    def say(self, settings: str = "") -> None:
-        """Act as the master that has started."""
+    def say(self, settings: str = "", operators: str = "") -> None:
+        """Act as the master that has started, once whoever calls now has deployed it."""
         bundle = find_bundles(self.bundles).parameters()["MasterBundle"]
-        said = {"token": "eva_secret", "ca": "-----BEGIN CERTIFICATE-----"}
-        said["made_of"] = [bundle, settings]  # type: ignore[assignment]
+        said = {
+            "address": self.address,
+            "ca": "-----BEGIN CERTIFICATE-----",
+            "made_of": [bundle, settings, self._operators(operators)],
+        }
         self.aws.client("ssm").put_parameter(
             Name=f"/eva/{self.cluster}/client",
             Value=json.dumps(said),
             Type="SecureString",
             Overwrite=True,
         )
+
+    def _operators(self, stated: str) -> str:
+        session = boto3.session.Session()
+        own = session.client("sts", region_name=REGION, endpoint_url=self.aws.url)
+        sts = own if session.get_credentials() else self.aws.client("sts")
+        arn = sts.get_caller_identity()["Arn"]
+        present = {} if stated else self._parameters_if_any()
+        return _with_operator({"Operators": stated or present.get("Operators", "[]")}, arn)
+
+    def _parameters_if_any(self) -> dict[str, str]:
+        try:
+            return self.parameters()
+        except ClientError:
+            return {}
 
     def proposed(self, *more: str) -> dict[str, str]:
         """Changes that would be made, and whether they would replace, by resource."""
@@ -110,3 +135,10 @@ class Deployer:
         (one,) = self.aws.client("ec2").describe_instances(InstanceIds=ids)["Reservations"]
         found: dict[str, Any] = one["Instances"][0]
         return found
+
+    def user_data(self) -> str:
+        """The user data of the master's instance."""
+        attribute = self.aws.client("ec2").describe_instance_attribute(
+            InstanceId=self.made()["Master"], Attribute="userData"
+        )
+        return base64.b64decode(attribute["UserData"]["Value"]).decode()

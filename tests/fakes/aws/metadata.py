@@ -10,6 +10,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 PREFIX = "/latest/meta-data/"
 INTERRUPTION = "spot/instance-action"
 REBALANCE = "events/recommendations/rebalance"
+MAINTENANCE = "events/maintenance/scheduled"
+"""Scheduled events, an empty list without any:
+https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/viewing_scheduled_events.html."""
 
 
 class FakeMetadata:

@@ -5,7 +5,9 @@ That a property is immutable is in CloudFormation's reference: "Update requires:
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import random
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -13,6 +15,7 @@ from typing import Any
 import boto3
 from botocore.exceptions import ClientError
 
+from tests.fakes.aws.iam.demands import ACCOUNT
 from tests.fakes.aws.service import CREDENTIALS, REGION
 
 INSTANCE, ATTACHMENT = "AWS::EC2::Instance", "AWS::EC2::VolumeAttachment"
@@ -71,7 +74,7 @@ class Account:
     def pseudo(self, stack: str) -> dict[str, str]:
         return {
             "AWS::Region": REGION,
-            "AWS::AccountId": "123456789012",
+            "AWS::AccountId": ACCOUNT,
             "AWS::Partition": "aws",
             "AWS::StackName": stack,
             "AWS::URLSuffix": "amazonaws.com",
@@ -89,7 +92,11 @@ class Account:
             "AWS::EC2::Volume": self._volume,
             "AWS::EC2::NetworkInterface": self._interface,
             "AWS::EC2::EIP": self._address,
+            "AWS::EC2::EIPAssociation": self._association,
             "AWS::S3::Bucket": lambda _: self._bucket(stack),
+            "AWS::IAM::Role": lambda _: _role(_new(f"{stack}-{name}")),
+            "AWS::IAM::InstanceProfile": lambda _: self._profile(_new(f"{stack}-{name}")),
+            "AWS::EC2::SecurityGroup": lambda it: self._group(it, f"{stack}-{name}"),
             "AWS::EC2::LaunchTemplate": lambda _: (_new("lt"), {"LatestVersionNumber": "1"}),
         }
         with _told():
@@ -103,27 +110,28 @@ class Account:
 
     def delete(self, kind: str, physical: str, properties: Any) -> None:
         """Remove a resource, or raise `Failed`."""
-        ec2 = self.client("ec2")
+        ec2, iam = self.client("ec2"), self.client("iam")
+        if kind == "AWS::EC2::NetworkInterface" and self._users(physical):
+            raise Failed(f"Network interface '{physical}' is currently in use.")
+        ways: dict[str, Callable[[], Any]] = {
+            INSTANCE: lambda: ec2.terminate_instances(InstanceIds=[physical]),
+            ATTACHMENT: lambda: self._detach(properties["InstanceId"], properties["VolumeId"]),
+            "AWS::IAM::InstanceProfile": lambda: iam.delete_instance_profile(
+                InstanceProfileName=physical
+            ),
+            "AWS::EC2::SecurityGroup": lambda: ec2.delete_security_group(GroupId=physical),
+            "AWS::EC2::Subnet": lambda: ec2.delete_subnet(SubnetId=physical),
+            "AWS::EC2::VPC": lambda: ec2.delete_vpc(VpcId=physical),
+            "AWS::EC2::Volume": lambda: ec2.delete_volume(VolumeId=physical),
+            "AWS::EC2::NetworkInterface": lambda: ec2.delete_network_interface(
+                NetworkInterfaceId=physical
+            ),
+            "AWS::EC2::EIPAssociation": lambda: ec2.disassociate_address(AssociationId=physical),
+            "AWS::EC2::EIP": lambda: ec2.release_address(PublicIp=physical),
+            "AWS::S3::Bucket": lambda: self.client("s3").delete_bucket(Bucket=physical),
+        }
         with _told():
-            match kind:
-                case "AWS::EC2::Instance":
-                    ec2.terminate_instances(InstanceIds=[physical])
-                case "AWS::EC2::VolumeAttachment":
-                    self._detach(properties["InstanceId"], properties["VolumeId"])
-                case "AWS::EC2::Subnet":
-                    ec2.delete_subnet(SubnetId=physical)
-                case "AWS::EC2::VPC":
-                    ec2.delete_vpc(VpcId=physical)
-                case "AWS::EC2::Volume":
-                    ec2.delete_volume(VolumeId=physical)
-                case "AWS::EC2::NetworkInterface":
-                    if self._users(physical):
-                        raise Failed(f"Network interface '{physical}' is currently in use.")
-                    ec2.delete_network_interface(NetworkInterfaceId=physical)
-                case "AWS::EC2::EIP":
-                    ec2.release_address(PublicIp=physical)
-                case "AWS::S3::Bucket":
-                    self.client("s3").delete_bucket(Bucket=physical)
+            ways.get(kind, lambda: None)()
 
     # -- kinds -----------------------------------------------------------------------------------
 
@@ -136,6 +144,18 @@ class Account:
         made = self.client("ec2").create_vpc(CidrBlock=properties["CidrBlock"])
         return made["Vpc"]["VpcId"], {}
 
+    def _profile(self, name: str) -> tuple[str, dict[str, str]]:
+        self.client("iam").create_instance_profile(InstanceProfileName=name)
+        return name, {}
+
+    def _group(self, properties: Any, name: str) -> tuple[str, dict[str, str]]:
+        made = self.client("ec2").create_security_group(
+            GroupName=_new(name),
+            Description=properties["GroupDescription"],
+            VpcId=properties["VpcId"],
+        )
+        return made["GroupId"], {"GroupId": made["GroupId"]}
+
     def _subnet(self, properties: Any) -> tuple[str, dict[str, str]]:
         made = self.client("ec2").create_subnet(
             VpcId=properties["VpcId"],
@@ -146,7 +166,9 @@ class Account:
 
     def _volume(self, properties: Any) -> tuple[str, dict[str, str]]:
         made = self.client("ec2").create_volume(
-            AvailabilityZone=properties["AvailabilityZone"], Size=int(properties["Size"])
+            AvailabilityZone=properties["AvailabilityZone"],
+            Size=int(properties["Size"]),
+            TagSpecifications=[{"ResourceType": "volume", "Tags": properties.get("Tags", [])}],
         )
         return made["VolumeId"], {}
 
@@ -155,8 +177,17 @@ class Account:
         made = made["NetworkInterface"]
         return made["NetworkInterfaceId"], {"PrimaryPrivateIpAddress": made["PrivateIpAddress"]}
 
+    def _association(self, properties: Any) -> tuple[str, dict[str, str]]:
+        made = self.client("ec2").associate_address(
+            AllocationId=properties["AllocationId"],
+            NetworkInterfaceId=properties["NetworkInterfaceId"],
+        )
+        return made["AssociationId"], {}
+
     def _address(self, _: Any) -> tuple[str, dict[str, str]]:
-        made = self.client("ec2").allocate_address(Domain="vpc")
+        # All of that network is this machine, so that a master can listen there.
+        address = f"127.{random.randint(64, 126)}.{random.randint(0, 255)}.{random.randint(1, 254)}"
+        made = self.client("ec2").allocate_address(Domain="vpc", Address=address)
         return made["PublicIp"], {"AllocationId": made["AllocationId"]}
 
     def _instance(self, properties: Any) -> tuple[str, dict[str, str]]:
@@ -165,14 +196,28 @@ class Account:
         if self._users(interface):
             raise Failed(f"Interface: [{interface}] in use.")
         found = ec2.describe_network_interfaces(NetworkInterfaceIds=[interface])
+        # "The credit option for CPU usage of the burstable performance instance": others have none.
+        # https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_RunInstances.html
+        credited = properties.get("CreditSpecification", {}).get("CPUCredits", "")
+        if credited and not properties["InstanceType"].startswith("t"):
+            raise Failed(f"{properties['InstanceType']} has no credits")
         made = ec2.run_instances(
             ImageId=properties["ImageId"],
             InstanceType=properties["InstanceType"],
             SubnetId=found["NetworkInterfaces"][0]["SubnetId"],
             MinCount=1,
             MaxCount=1,
+            # As CloudFormation has it, and boto3 would encode it once more.
+            IamInstanceProfile={"Name": properties["IamInstanceProfile"]},
+            UserData=base64.b64decode(properties["UserData"]).decode(),
             TagSpecifications=[
-                {"ResourceType": "instance", "Tags": [{"Key": _USES, "Value": interface}]}
+                {
+                    "ResourceType": "instance",
+                    "Tags": [
+                        {"Key": _USES, "Value": interface},
+                        {"Key": CREDITS, "Value": credited},
+                    ],
+                }
             ],
         )["Instances"][0]
         return made["InstanceId"], {}
@@ -218,7 +263,10 @@ class Account:
         ]
 
 
+CREDITS = "stand-in:credits"
+"""Tag of an instance: how it computes above its baseline."""
 _USES = "stand-in:interface"
+"""Tag of an instance; moto makes it another interface than the one that is asked for."""
 
 
 @contextlib.contextmanager
@@ -227,6 +275,10 @@ def _told() -> Any:
         yield
     except ClientError as error:
         raise Failed(str(error)) from error
+
+
+def _role(name: str) -> tuple[str, dict[str, str]]:
+    return name, {"Arn": f"arn:aws:iam::{ACCOUNT}:role/{name}"}
 
 
 def _new(start: str) -> str:

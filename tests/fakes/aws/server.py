@@ -19,28 +19,44 @@ from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import parse_qs
 
+from tests.fakes.aws import signatures
 from tests.fakes.aws.herd import Herd
+from tests.fakes.aws.iam.guard import Guard
+from tests.fakes.aws.iam.roles import Made
+from tests.fakes.aws.launch_rules import refusal
 from tests.fakes.aws.resources import Account
 from tests.fakes.aws.service import AHEAD, LOST, REGION
 from tests.fakes.aws.stacks import Refused, Stacks
 
 STATUS = {
+    "AccessDenied": 403,
     "IdempotentInstanceTerminated": 400,
     "IdempotentParameterMismatch": 400,
     "InsufficientInstanceCapacity": 500,
     "InternalError": 500,
+    "InvalidParameterCombination": 400,
     "InvalidParameterValue": 400,
     "MaxSpotInstanceCountExceeded": 400,
     "RequestLimitExceeded": 503,
     "ServiceUnavailable": 503,
+    "SignatureDoesNotMatch": 403,
     "UnauthorizedOperation": 403,
+    "Unsupported": 400,
     "VcpuLimitExceeded": 400,
+}
+MESSAGES = {
+    "InvalidParameterCombination": "The specified instance type is not eligible for Free Tier. For "
+    "a list of Free Tier instance types, run 'describe-instance-types' with the filter "
+    "'free-tier-eligible=true'."
 }
 LATE_S = 1.0
 ENDS_S = 0.5
 """How long a launch that fails after it succeeded is pending."""
 _CLOUDFORMATION = "2010-05-15"
 """Version of its API."""
+MOST_SKEW_S = 300
+QUOTA_CALL = "ServiceQuotasV20190624.GetServiceQuota"
+PLAN_CALL = "AWSFreeTierService.GetAccountPlanState"
 QUOTA_VCPUS = 64.0
 """Of every quota."""
 P3 = {"p3.2xlarge": (8, 61, 1), "p3.8xlarge": (32, 244, 4), "p3.16xlarge": (64, 488, 8)}
@@ -69,9 +85,13 @@ class LoopGateway:
             "calls": lambda order: self._calls[order["cluster"]],
             "populate": self._populate,
             "spot": self._quote,
+            "quotes": lambda order: self._quotes,
             "outage": self._set_outage,
             "publish": self._publish,
             "fail": self._fail,
+            "slow": self._slow,
+            "preflight": self._change_account,
+            "identities": self._know,
             "forget": lambda order: self._begin(),
         }
         self._begin()
@@ -88,14 +108,28 @@ class LoopGateway:
         self._failing: dict[str, tuple[float, str]] = {}
         self._purchases: list[dict[str, Any]] = []
         self._spot: dict[str, str] = {}
+        self._quotes: dict[str, list[tuple[float, str]]] = defaultdict(list)
         self._herds: dict[str, Herd] = {}
         self._outage = False
         self._stacks = Stacks()
         self._published: dict[str, str] = {}
         self._account: Account | None = None
+        self._facts: dict[str, Any] = {}
+        self._identities: dict[str, dict[str, str]] = {**signatures.USUAL}
+
+    @property
+    def skew_s(self) -> float:
+        """Seconds that the server's clock is behind that of its callers."""
+        return float(self._facts.get("skew_s", 0))
+
+    def resources(self) -> list[Made]:
+        """The resources of all stacks."""
+        return self._stacks.resources()
 
     def _quote(self, order: dict[str, Any]) -> None:
         self._spot.update(order)
+        for place, price in order.items():
+            self._quotes[place].append((time.time(), price))
 
     def _publish(self, order: dict[str, Any]) -> None:
         self._published.update(order)
@@ -107,11 +141,20 @@ class LoopGateway:
             with self._lock:
                 return _answer(start, self._ours[path.removeprefix("/eva/")](order))
         target = environ.get("HTTP_X_AMZ_TARGET", "")
+        # "Signature expired": the time of a request must be within five minutes of AWS's.
+        # https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-troubleshooting.html
+        if abs(self.skew_s) > MOST_SKEW_S:
+            return _refuse(start, "SignatureDoesNotMatch")
+        if target in (QUOTA_CALL, PLAN_CALL):
+            request = json.loads(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])))
+            return self._account_fact(target, request, start)
         if target == "AmazonSSM.GetParameter" and self._published:
             return self._parameter(environ, start)
         if (answers := _JSON_CALLS.get(target)) is not None:
             length = int(environ["CONTENT_LENGTH"])
             return _answer(start, answers(json.loads(environ["wsgi.input"].read(length))))
+        if "Action=GetCallerIdentity" in environ.get("QUERY_STRING", ""):
+            return self._caller(environ, b"", start)
         form_type = "application/x-www-form-urlencoded"
         if target or not environ.get("CONTENT_TYPE", "").startswith(form_type):
             if self._outage and not target:
@@ -121,9 +164,35 @@ class LoopGateway:
         environ["wsgi.input"] = io.BytesIO(body)
         pairs = parse_qs(body.decode(), keep_blank_values=True).items()
         form = {key: values[0] for key, values in pairs}
+        if form.get("Action") == "GetCallerIdentity":
+            return self._caller(environ, body, start)
         if form.get("Version") == _CLOUDFORMATION:
             return self._stack_call(form, environ, start)
         return self._query(form, environ, start)
+
+    def _caller(
+        self, environ: dict[str, Any], body: bytes, start: StartResponse
+    ) -> Iterable[bytes]:
+        """The answer of STS about who has signed a request."""
+        try:
+            arn = signatures.caller(environ, body, self._identities)
+            status, answer = "200 OK", signatures.answer(arn)
+        except signatures.Unsigned as error:
+            status, answer = "403 Forbidden", signatures.refusal(error)
+        start(status, [("Content-Type", "text/xml"), ("Content-Length", str(len(answer)))])
+        return [answer]
+
+    def _account_fact(
+        self, target: str, request: dict[str, Any], start: StartResponse
+    ) -> Iterable[bytes]:
+        if target in self._facts.get("denied", ()):
+            return _answer(start, {"__type": "AccessDeniedException"}, "400 Bad Request")
+        if target == PLAN_CALL:
+            # https://docs.aws.amazon.com/awsaccountbilling/latest/aboutv2/free-tier-plans.html
+            plan = "FREE" if self._facts.get("free") else "PAID"
+            return _answer(start, {"accountId": "123456789012", "accountPlanType": plan})
+        value = self._facts.get("quotas", {}).get(request["QuotaCode"], QUOTA_VCPUS)
+        return _answer(start, _quota(request, value))
 
     def _query(
         self, form: dict[str, str], environ: dict[str, Any], start: StartResponse
@@ -135,8 +204,11 @@ class LoopGateway:
             cluster = self._cluster(form)
             faults = self._faults[cluster, action]
             fault = faults.pop(0) if faults else ""
-            if not fault and action == "RunInstances" and self._is_sold_out(cluster, form):
-                fault = "InsufficientInstanceCapacity"
+            if not fault and action == "RunInstances":
+                if self._is_sold_out(cluster, form):
+                    fault = "InsufficientInstanceCapacity"
+                elif form.get("ClientToken") not in self._launches:
+                    fault = refusal(form, self._facts)
             call = {"action": action, "outcome": fault, "at": time.time()}
             self._calls[cluster].append(call)
         if fault and fault != LOST:
@@ -145,7 +217,9 @@ class LoopGateway:
             answer = self._herds[cluster].answer(form)
             start("200 OK", [("Content-Type", "text/xml"), ("Content-Length", str(len(answer)))])
             return [answer]
-        if action == "RunInstances":
+        if action == "SimulatePrincipalPolicy":
+            return self._simulated(form, start)
+        if action == "RunInstances" and form.get("DryRun") != "true":
             return self._run_instances(cluster, form, environ, start, late=fault == LOST)
         if action == "DescribeSpotPriceHistory":
             return self._priced(environ, start)
@@ -153,6 +227,26 @@ class LoopGateway:
         if fault == LOST:
             time.sleep(LATE_S)
         return moto
+
+    def _simulated(self, form: dict[str, str], start: StartResponse) -> Iterable[bytes]:
+        """The answer of IAM about a role's permissions; a role is named by its own ARN."""
+        if "SimulatePrincipalPolicy" in self._facts.get("denied", ()):
+            return _refuse(start, "AccessDenied")
+        assert ":assumed-role/" not in form["PolicySourceArn"], form
+        actions = [form[key] for key in form if key.startswith("ActionNames.member.")]
+        forbidden = self._facts.get("forbidden", ())
+        members = "".join(
+            f"<member><EvalActionName>{action}</EvalActionName><EvalDecision>"
+            f"{'implicitDeny' if action in forbidden else 'allowed'}</EvalDecision></member>"
+            for action in actions
+        )
+        answer = (
+            "<SimulatePrincipalPolicyResponse xmlns='https://iam.amazonaws.com/doc/2010-05-08/'>"
+            f"<SimulatePrincipalPolicyResult><EvaluationResults>{members}</EvaluationResults>"
+            "</SimulatePrincipalPolicyResult></SimulatePrincipalPolicyResponse>"
+        ).encode()
+        start("200 OK", [("Content-Type", "text/xml"), ("Content-Length", str(len(answer)))])
+        return [answer]
 
     def _cluster(self, form: dict[str, str]) -> str:
         """Cluster of the call, empty if that cannot be told."""
@@ -189,6 +283,15 @@ class LoopGateway:
 
     def _fail(self, order: dict[str, Any]) -> None:
         self._stacks.failing = dict(order)
+
+    def _change_account(self, order: dict[str, Any]) -> None:
+        self._facts = order
+
+    def _know(self, order: dict[str, Any]) -> None:
+        self._identities.update(order)
+
+    def _slow(self, order: dict[str, Any]) -> None:
+        self._stacks.looks = order["looks"]
 
     # -- stacks ----------------------------------------------------------------------------------
 
@@ -243,12 +346,17 @@ class LoopGateway:
                     start(status, [("Content-Type", "text/xml")])
                     return [answer]
                 self._launches[token] = form, answer
+                ec2_id = _made(answer)
                 self._purchases.append(
                     {
                         "at": time.time(),
                         "cluster": cluster,
                         "instance": _tag(form, "eva:instance"),
                         "offering": _offering(form),
+                        "ec2_id": ec2_id,
+                        "gib": int(form.get("BlockDeviceMapping.1.Ebs.VolumeSize", 8)),
+                        # Given where the subnet says so: MapPublicIpOnLaunch.
+                        "address": bool(_instances()[ec2_id].public_ip),
                     }
                 )
             parameters, answer = self._launches[token]
@@ -358,15 +466,14 @@ def _product(name: str, dollars: str = "", unit: str = "Hrs") -> str:
     )
 
 
-def _quota(request: dict[str, Any]) -> dict[str, Any]:
+def _quota(request: dict[str, Any], value: float) -> dict[str, Any]:
     code = request["QuotaCode"]
     name = {"L-417A185B": "Running On-Demand P instances"}.get(code, f"Quota {code}")
-    return {"Quota": {"QuotaCode": code, "QuotaName": name, "Value": QUOTA_VCPUS}}
+    return {"Quota": {"QuotaCode": code, "QuotaName": name, "Value": value}}
 
 
 _JSON_CALLS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "AWSPriceListService.GetProducts": _products,
-    "ServiceQuotasV20190624.GetServiceQuota": _quota,
 }
 
 
@@ -406,10 +513,10 @@ def _set_state(instance: Any, name: str, code: int) -> None:
     instance._state.name, instance._state.code = name, code
 
 
-def _answer(start: StartResponse, document: Any) -> Iterable[bytes]:
+def _answer(start: StartResponse, document: Any, status: str = "200 OK") -> Iterable[bytes]:
     body = json.dumps(document).encode()
     start(
-        "200 OK",
+        status,
         [("Content-Type", "application/x-amz-json-1.1"), ("Content-Length", str(len(body)))],
     )
     return [body]
@@ -417,11 +524,11 @@ def _answer(start: StartResponse, document: Any) -> Iterable[bytes]:
 
 def _refuse(start: StartResponse, code: str) -> Iterable[bytes]:
     body = (
-        f"<Response><Errors><Error><Code>{code}</Code><Message>{code} on order</Message></Error>"
-        "</Errors><RequestID>0</RequestID></Response>"
+        f"<Response><Errors><Error><Code>{code}</Code><Message>{MESSAGES.get(code, code)} on order"
+        "</Message></Error></Errors><RequestID>0</RequestID></Response>"
     ).encode()
     start(
-        f"{STATUS[code]} Refused",
+        f"{STATUS.get(code, 400)} Refused",
         [("Content-Type", "text/xml"), ("Content-Length", str(len(body)))],
     )
     return [body]
@@ -461,13 +568,14 @@ def main() -> None:
     from werkzeug.serving import make_server
 
     add_missing_types()
-    server = make_server(
-        sys.argv[1],
-        0,
-        LoopGateway(DomainDispatcherApplication(create_backend_app)),
-        threaded=True,
-        request_handler=MotoRequestHandler,
-    )
+    gateway = LoopGateway(DomainDispatcherApplication(create_backend_app))
+    guard = Guard(gateway, gateway.resources)
+
+    class Handler(MotoRequestHandler):  # type: ignore[misc]
+        def date_time_string(self, timestamp: float | None = None) -> str:
+            return str(super().date_time_string((timestamp or time.time()) - gateway.skew_s))
+
+    server = make_server(sys.argv[1], 0, guard, threaded=True, request_handler=Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print(f"http://{sys.argv[1]}:{server.port}", flush=True)
     sys.stdin.read()

@@ -24,6 +24,8 @@ from tests.fakes.patience import DEADLINE_S
 
 REGION = "us-east-1"
 CREDENTIALS = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}
+DEPLOYER = "arn:aws:iam::123456789012:user/deployer"
+"""The identity that these credentials are."""
 IMAGE = "ssm:/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
 """Of those that moto knows."""
 
@@ -98,14 +100,46 @@ class Aws:
         )
 
     def purchases(self) -> list[dict[str, Any]]:
-        """All launches, in order: ``at``, ``cluster``, ``instance`` and ``offering``."""
+        """All launches, in order.
+
+        Each has ``at``, ``cluster``, ``instance``, ``offering``, ``ec2_id``, ``gib`` of volume and
+        ``address`` (whether it got a public one).
+        """
         answer: list[dict[str, Any]] = self._post("purchases", {})
+        return answer
+
+    def quotes(self) -> dict[str, list[tuple[float, str]]]:
+        """Prices on the spot market by ``TYPE@ZONE``, each with its time, oldest first."""
+        answer: dict[str, list[tuple[float, str]]] = self._post("quotes", {})
         return answer
 
     def calls(self, cluster: str) -> list[dict[str, Any]]:
         """Calls for a cluster: ``action``, ``outcome`` (empty or a code) and ``at``."""
         answer: list[dict[str, Any]] = self._post("calls", {"cluster": cluster})
         return answer
+
+    def decisions(self) -> list[dict[str, Any]]:
+        """Permissions that calls of stacks' roles took: ``role``, ``action``, ``resource``,
+        ``context`` and whether it was ``allowed``.
+        """
+        answer: list[dict[str, Any]] = self._post("decisions", {})
+        return answer
+
+    def as_role(self, role: str, service: str) -> Any:
+        """A client of boto3 with the credentials of a stack's role.
+
+        Args:
+            role: Its name in the account, which is the name of its access key here.
+            service: As for `client`.
+        """
+        secret = CREDENTIALS["aws_secret_access_key"]
+        return boto3.session.Session().client(
+            service,
+            region_name=REGION,
+            endpoint_url=self.url,
+            aws_access_key_id=role,
+            aws_secret_access_key=secret,
+        )
 
     def populate(self, cluster: str, count: int) -> None:
         """Give a cluster so many running instances, which do little (`tests.fakes.aws.herd`)."""
@@ -135,6 +169,25 @@ class Aws:
     def fail_resources(self, reasons: Mapping[str, str]) -> None:
         """Have CloudFormation fail to make or change resources, by their names."""
         self._post("fail", dict(reasons))
+
+    def be(self, **facts: Any) -> None:
+        """Have the account be otherwise than usual, in place of what was said before.
+
+        Args:
+            facts: ``free`` (its plan); ``quotas`` (vCPUs by code); ``skew_s`` (how far AWS's clock
+                is behind); ``forbidden`` (types, and actions for a simulated policy); ``unsold``
+                (types that are sold nowhere after all); ``denied`` (targets of JSON calls, or
+                ``SimulatePrincipalPolicy``).
+        """
+        self._post("preflight", facts)
+
+    def know(self, identities: Mapping[str, Mapping[str, str]]) -> None:
+        """Have STS know more callers: ``secret``, ``arn`` and ``token`` by access key."""
+        self._post("identities", dict(identities))
+
+    def slow_stacks(self, looks: int) -> None:
+        """Have so many looks at a stack pass before what was begun on it is done."""
+        self._post("slow", {"looks": looks})
 
     def break_s3(self) -> None:
         """Have S3 answer whatever it is asked with an error."""

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.fakes.aws.iam.roles import Made
 from tests.fakes.aws.intrinsics import NOTHING, Scope, conditions, evaluated, parsed, referred
 from tests.fakes.aws.resources import IMMUTABLE, INTERRUPTS, Account, Failed
 
@@ -49,6 +50,7 @@ class _Stack:
     states: dict[str, tuple[str, str]] = field(default_factory=dict)
     events: list[dict[str, str]] = field(default_factory=list)
     change_sets: dict[str, dict[str, Any]] = field(default_factory=dict)
+    under_way: tuple[int, str] = 0, ""
 
     @property
     def gone(self) -> bool:
@@ -82,9 +84,13 @@ class Stacks:
 
     Attributes:
         failing: By resource, why it can be neither made nor changed.
+        looks: So many descriptions of a stack say that an operation is under way, after it began.
+            Other changes are refused meanwhile, as AWS's page on stack status codes has it
+            (https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/view-stack-events.html).
     """
 
     def __init__(self) -> None:
+        self.looks = 0
         self._stacks: dict[str, _Stack] = {}
         self._account: Account | None = None
         self.failing: dict[str, str] = {}
@@ -112,6 +118,15 @@ class Stacks:
             f"<ResponseMetadata><RequestId>0</RequestId></ResponseMetadata></{action}Response>"
         ).encode()
 
+    def resources(self) -> list[Made]:
+        """The resources of all stacks that are there."""
+        return [
+            Made(made.kind, made.physical, made.properties)
+            for stack in self._stacks.copy().values()
+            for made in stack.made.copy().values()
+            if not stack.gone
+        ]
+
     # -- looking ---------------------------------------------------------------------------------
 
     def _stack(self, name: str) -> _Stack:
@@ -122,6 +137,11 @@ class Stacks:
     def _describe_stacks(self, form: Mapping[str, str]) -> Any:
         wanted = form.get("StackName")
         found = [self._stack(wanted)] if wanted else list(self._stacks.values())
+        for stack in found:
+            looks, status = stack.under_way
+            stack.under_way = max(0, looks - 1), status
+            if looks:
+                return {"Stacks": [{**_described(stack), "StackStatus": status}]}
         return {"Stacks": [_described(stack) for stack in found]}
 
     def _list_resources(self, form: Mapping[str, str]) -> Any:
@@ -163,6 +183,10 @@ class Stacks:
             raise Refused("'templateBody' must have length less than or equal to 51200")
         if update:
             stack = self._stack(name)
+            if stack.under_way[0]:
+                raise Refused(
+                    f"Stack:{name} is in {stack.under_way[1]} state and can not be updated."
+                )
             if not stack.status.endswith("_COMPLETE") or stack.status == "ROLLBACK_COMPLETE":
                 raise Refused(f"Stack:{name} is in {stack.status} state and can not be updated.")
         else:
@@ -287,6 +311,7 @@ class Stacks:
         stack.change_sets.clear()
         new = stack.status == "REVIEW_IN_PROGRESS"
         verb = "CREATE" if new else "UPDATE"
+        stack.under_way = self.looks, f"{verb}_IN_PROGRESS"
         before = copy.deepcopy((stack.template, stack.parameters, stack.resolved, stack.made))
         stack.template = chosen["template"]
         stack.become(f"{verb}_IN_PROGRESS", "User Initiated")

@@ -70,6 +70,7 @@ class Ec2Cluster(Cluster):
         spot: Whether spot instances are for sale, too.
         ec2: The section `ec2` of the settings, beyond what points it at the stand-in.
         image: Whether instances boot an image that has the worker, by the project's own recipe.
+        worker: The worker's bundle; made of the checkout if absent.
     """
 
     minimum_ms = 60_000
@@ -82,6 +83,7 @@ class Ec2Cluster(Cluster):
         ec2: Mapping[str, Any] | None = None,
         spot: bool = False,
         image: bool = False,
+        worker: Path | None = None,
     ) -> None:
         prepared = hosts_image.prepared()
         self.site = Site()
@@ -89,7 +91,7 @@ class Ec2Cluster(Cluster):
         self.bucket = self.aws.make_bucket()
         parts = urlsplit(self.bucket)
         self._bucket, self._prefix = parts.netloc, parts.path.strip("/")
-        made = bundle.made()
+        made = bundle.made() if worker is None else worker
         key = f"{self._prefix}/bundles/{made.name}"
         self.aws.client("s3").upload_file(str(made), self._bucket, key)
         digest = hashlib.sha256(made.read_bytes()).hexdigest()
@@ -169,6 +171,7 @@ class Ec2Cluster(Cluster):
     def records(self) -> dict[str, Bought]:  # type: ignore[override]
         """The API's own record of every instance, by the cluster's name of it."""
         found = {}
+        bought = {launch["ec2_id"]: launch for launch in self.aws.purchases()}
         for instance in described(self.aws.client("ec2")):
             tags = {tag["Key"]: tag["Value"] for tag in instance["Tags"]}
             ended = _ENDED_AT.search(instance.get("StateTransitionReason", ""))
@@ -176,15 +179,17 @@ class Ec2Cluster(Cluster):
                 ec2_id=instance["InstanceId"],
                 state=instance["State"]["Name"],
                 type=instance["InstanceType"],
-                price=_SPOT_PRICE
-                if instance.get("InstanceLifecycle") == "spot"
-                else self._prices[instance["InstanceType"]],
+                price=self._price(instance) + _attached(bought[instance["InstanceId"]]),
                 up_ms=_millis(instance["LaunchTime"]),
                 gone_ms=_millis(datetime.fromisoformat(ended[1]).replace(tzinfo=UTC))
                 if ended
                 else None,
             )
         return found
+
+    def _price(self, instance: dict[str, Any]) -> int:
+        spot = instance.get("InstanceLifecycle") == "spot"
+        return _SPOT_PRICE if spot else self._prices[instance["InstanceType"]]
 
     def stored(self, prefix: str = "") -> dict[str, int]:
         """Keys in the bucket below a prefix, without that of the cluster, and their sizes."""
@@ -214,6 +219,11 @@ class Ec2Cluster(Cluster):
         return super().logs() + [
             (str(path.relative_to(machines)), log_end(path)) for path in sorted(logs)
         ]
+
+
+def _attached(bought: dict[str, Any]) -> int:
+    """Price per hour of a volume and an address, in whole micro-dollars."""
+    return round(bought["gib"] * 80_000 / 730) + (5_000 if bought["address"] else 0)
 
 
 def _micro_usd(price: str) -> int:

@@ -41,7 +41,14 @@ do sleep 0.1; done
 """
 _DNF = """#!/bin/sh
 # All that is ever asked for is there.
-[ "$*" = "-y -q install python3.11 docker" ] || { echo "dnf: not in this image: $*" >&2; exit 1; }
+[ "$*" = "-y -q install python3.11 docker amazon-ecr-credential-helper" ] && exit
+echo "dnf: not in this image: $*" >&2
+exit 1
+"""
+_ECR_LOGIN = """#!/bin/sh
+# No image of a test is in ECR.
+echo "credentials not found in native keychain"
+exit 1
 """
 _CLOUD_INIT = """#!/bin/sh
 [ "$*" = "clean --logs" ] && rm -rf /var/lib/cloud
@@ -129,6 +136,7 @@ def _add_tools(root: Path) -> None:
         "shutdown": _SHUTDOWN,
         "aws": f'#!/bin/sh\nexec {_ENVIRONMENT}/bin/python -m awscli "$@"\n',
         "dnf": _DNF,
+        "docker-credential-ecr-login": _ECR_LOGIN,
         "cloud-init": _CLOUD_INIT,
         version: f'#!/bin/sh\nexec {sys.base_prefix}/bin/{version} "$@"\n',
     }.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.cluster.delays import EqualDelays
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.policy_registry import policies
 from eva_master.control.settings import Settings
@@ -21,7 +21,7 @@ MINUTE_MS = 60_000
 BOOT_MS = 70_000
 """Of each type of `CATALOG`."""
 FIRST = InstanceId("i00001")
-DELAYS = Delays(fetch_ms=2_000, start_ms=1_000, stop_ms=10_000, report_ms=5_000)
+DELAYS = EqualDelays(fetch_ms=2_000, start_ms=1_000, stop_ms=10_000, report_ms=5_000)
 SETTINGS = Settings(round_gap_ms=5_000)
 """With the least time between two rounds that a master has by default."""
 
@@ -34,7 +34,7 @@ class World(SimulatedCluster):
         *catalog: Offering,
         policy: str = "eva",
         settings: Settings = SETTINGS,
-        delays: Delays = DELAYS,
+        delays: EqualDelays = DELAYS,
         **more: object,
     ) -> None:
         kind = policies()[policy]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.cluster.delays import EqualDelays
 from eva_lab.simulator.cluster.work import Work
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.settings import Settings
@@ -19,7 +19,7 @@ from eva_wire.values.states import RunState
 CPU = Family("c")
 SECOND_MS, MINUTE_MS = 1_000, 60_000
 GAP_MS = 5_000
-DELAYS = Delays(fetch_ms=0, start_ms=1_000, stop_ms=1_000, report_ms=5_000)
+DELAYS = EqualDelays(fetch_ms=0, start_ms=1_000, stop_ms=1_000, report_ms=5_000)
 
 
 def sold(cpus: int, limit: int | None, boot_s: int = 20) -> Offering:

@@ -22,6 +22,7 @@ from eva_wire.rpc.channels import server_options
 from eva_wire.rpc.errors import DETAIL_KEY, detail_of, status_of
 from eva_wire.values.errors import DigestMismatch, EvaError, NotFound
 from tests.fakes.rpc.authority import authority
+from tests.fakes.rpc.notices import NoticesApi
 
 NOW_MS = 1_800_000_000_000
 TOKEN = "eva_t1_secret"
@@ -50,8 +51,10 @@ class FakeApi(api_pb2_grpc.JobsServicer, api_pb2_grpc.ClusterServicer):
             stands for a failure of the network.
         breaks: After so many chunks the next `Logs` call breaks off.
         tokens: Tokens of users, by id.
+        secrets: Requests that set secrets, by tenant and name.
         nodes: The owned nodes.
         node_verbs: Requests about nodes, in order.
+        notices: Receivers of notices.
     """
 
     jobs: dict[str, pb.Job] = field(default_factory=dict)
@@ -75,8 +78,10 @@ class FakeApi(api_pb2_grpc.JobsServicer, api_pb2_grpc.ClusterServicer):
     )
     breaks: list[int] = field(default_factory=list)
     tokens: dict[str, pb.Token] = field(default_factory=dict)
+    secrets: dict[tuple[str, str], pb.SetSecretRequest] = field(default_factory=dict)
     nodes: list[pb.Node] = field(default_factory=list)
     node_verbs: list[tuple[str, str]] = field(default_factory=list)
+    notices: NoticesApi = field(default_factory=NoticesApi)
     calls: list[Call] = field(default_factory=list)
     address: str = ""
 
@@ -86,8 +91,10 @@ class FakeApi(api_pb2_grpc.JobsServicer, api_pb2_grpc.ClusterServicer):
         self._server = grpc.server(ThreadPoolExecutor(8), options=server_options())
         api_pb2_grpc.add_JobsServicer_to_server(self, self._server)
         api_pb2_grpc.add_ClusterServicer_to_server(self, self._server)
+        api_pb2_grpc.add_SecretsServicer_to_server(_Secrets(self), self._server)
         api_pb2_grpc.add_TokensServicer_to_server(_Tokens(self), self._server)
         api_pb2_grpc.add_NodesServicer_to_server(_Nodes(self), self._server)
+        api_pb2_grpc.add_NoticesServicer_to_server(self.notices, self._server)
 
     def __enter__(self) -> Self:
         credentials = authority().server_credentials()
@@ -144,6 +151,11 @@ class FakeApi(api_pb2_grpc.JobsServicer, api_pb2_grpc.ClusterServicer):
         job = self._find(request.job, context)
         if not request.HasField("tasks"):
             return job
+        if name := request.tasks.name:
+            named = [task for task in job.tasks if task.name == name]
+            if not named:
+                self.abort(NotFound(f"job {job.id} has no task named {name!r}"), context)
+            return pb.Job(id=job.id, tasks=named[:1])
         first, most = request.tasks.first, request.tasks.size or 100
         failed = request.tasks.failed
         if first >= len(job.tasks) and not failed:
@@ -354,6 +366,48 @@ class _Nodes(api_pb2_grpc.NodesServicer):
 
     def List(self, request, context):
         return pb.ListNodesResponse(nodes=self._api.nodes)
+
+
+class _Secrets(api_pb2_grpc.SecretsServicer):
+    """Apart, likewise; its calls are noted as ``Secrets.NAME``. Jobs of all use every secret."""
+
+    def __init__(self, api: FakeApi) -> None:
+        self._api = api
+
+    def Set(self, request, context):
+        self._begin("Set", request, context)
+        same = self._api.secrets.get((request.tenant, request.name)) == request
+        self._api.secrets[request.tenant, request.name] = request
+        return pb.SetSecretResponse(secret=self._secret(request), unchanged=same, **self._jobs())
+
+    def List(self, request, context):
+        self._begin("List", request, context)
+        return pb.ListSecretsResponse(secrets=map(self._secret, self._api.secrets.values()))
+
+    def Remove(self, request, context):
+        self._begin("Remove", request, context)
+        if self._api.secrets.pop((request.tenant, request.name), None) is None:
+            self._api.abort(NotFound(f"you have no secret {request.name!r}"), context)
+        return pb.RemoveSecretResponse(**self._jobs())
+
+    def _secret(self, request):
+        return pb.Secret(
+            name=request.name,
+            tenant=request.tenant,
+            version=3,
+            set_ms=NOW_MS - 60_000,
+            set_by="ana",
+            unreadable=request.name.startswith("OLD"),
+            now_ms=NOW_MS,
+        )
+
+    def _jobs(self):
+        names = list(self._api.jobs)
+        return {"jobs": names[:2], "job_count": len(names)}
+
+    def _begin(self, method, request, context) -> None:
+        self._api.arrived(f"Secrets.{method}", request, context)
+        self._api.fail(f"Secrets.{method}", context)
 
 
 class _Tokens(api_pb2_grpc.TokensServicer):

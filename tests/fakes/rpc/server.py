@@ -18,24 +18,34 @@ from sqlalchemy import Engine, create_engine
 from sqlalchemy.pool import StaticPool
 
 from eva_lab.simulator.cluster.journal import MemoryJournal
+from eva_master.adapters.identities.prover import IdentityProver
 from eva_master.adapters.loop.clock import SystemClock
 from eva_master.adapters.loop.gateway import Command, LoopGateway
 from eva_master.adapters.loop.inbox import LiveInbox
+from eva_master.adapters.notices.outbox import Outbox
+from eva_master.adapters.notices.sender import NoticeSender
 from eva_master.adapters.objects import open_store
+from eva_master.adapters.objects.promises import Promises
+from eva_master.adapters.objects.tables import TaskTables
 from eva_master.adapters.pki.node_register import NodeRegister
 from eva_master.adapters.pki.tokens import JoinTokens
 from eva_master.adapters.resolving.inputs import InputRoots
+from eva_master.adapters.rpc.attach.page_door import PageDoor
+from eva_master.adapters.rpc.identities.service import IdentitiesService
 from eva_master.adapters.rpc.nodes.service import NodesService
+from eva_master.adapters.rpc.notices.service import NoticesService
+from eva_master.adapters.rpc.secrets.service import SecretsService
 from eva_master.adapters.rpc.server.access import AccessInterceptor
 from eva_master.adapters.rpc.server.admission.connections import Callers
 from eva_master.adapters.rpc.server.admission.pacing import Pacing, UserLimits
 from eva_master.adapters.rpc.server.admission.strangers import Strangers
-from eva_master.adapters.rpc.server.cluster import About, ClusterService
 from eva_master.adapters.rpc.server.jobs import JobsService
 from eva_master.adapters.rpc.server.ports import MasterServer, Ports
-from eva_master.adapters.rpc.server.tokens import TokensService
+from eva_master.adapters.rpc.server.tokens import Login, TokensService
 from eva_master.adapters.rpc.workers.enrolment import AgentCertificates, EnrolmentService
 from eva_master.adapters.rpc.workers.sessions import Welcome, WorkerSessions
+from eva_master.adapters.secrets.key import SecretKey
+from eva_master.adapters.secrets.vault import SecretVault
 from eva_master.adapters.store import UserTokens
 from eva_master.adapters.store.join_tokens import JoinTokenTable
 from eva_master.adapters.store.tables import METADATA
@@ -53,7 +63,9 @@ from eva_master.model.events import (
     JobSubmitted,
     MoveRequested,
     NodeRequested,
+    RemovalRequested,
     ResumeRequested,
+    SecretChanged,
     SuspendRequested,
     Tick,
 )
@@ -80,6 +92,7 @@ from tests.fakes.archive import LoadedArchive
 from tests.fakes.patience import DEADLINE_S
 from tests.fakes.planner import InlinePlanner
 from tests.fakes.rpc.authority import authority
+from tests.fakes.rpc.services import cluster_service, files_service
 
 T = TypeVar("T")
 
@@ -165,6 +178,13 @@ class _Call:
     fn: Callable[[State], object]
     done: Future[object] = field(default_factory=Future)
 
+    def tell(self, state: State) -> None:
+        """Make it, and have the test know of its result or its error."""
+        try:
+            self.done.set_result(self.fn(state))
+        except Exception as error:
+            self.done.set_exception(error)
+
 
 class ScriptedLoop:
     """The loop's thread: answers commands with `answer`, collects other events."""
@@ -199,15 +219,17 @@ class ScriptedLoop:
             for item in self.inbox.wait(None):
                 match item:
                     case _Call():
-                        item.done.set_result(item.fn(self.state))
+                        item.tell(self.state)
                     case (
                         JobSubmitted()
                         | CancelRequested()
                         | SuspendRequested()
+                        | RemovalRequested()
                         | ResumeRequested()
                         | DrainRequested()
                         | NodeRequested()
                         | MoveRequested()
+                        | SecretChanged()
                     ):
                         self.commands.append(item)
                         reply = self._answer(self.state, item)
@@ -240,6 +262,12 @@ class ScriptedLoop:
         """Whether every event that arrived was taken."""
         return self._events.empty()
 
+    @property
+    def thread_id(self) -> int:
+        """The kernel's number of the loop's thread."""
+        assert self._thread.native_id is not None
+        return self._thread.native_id
+
     def stop(self) -> None:
         self._stop = True
         self.inbox.post(Tick())
@@ -248,7 +276,7 @@ class ScriptedLoop:
 
 def accept(state: State, command: Command) -> Reply:
     """Accept everything; a repeated submission makes no second job."""
-    if isinstance(command, DrainRequested | NodeRequested):
+    if isinstance(command, DrainRequested | NodeRequested | SecretChanged):
         return Reply(command.command, None, owner=command.owner)
     if not isinstance(command, JobSubmitted):
         return Reply(command.command, command.job, owner=command.owner)
@@ -298,6 +326,16 @@ def user_tokens(clock: Clock) -> UserTokens:
     return UserTokens(database(), clock)
 
 
+def joining(clock: Clock) -> JoinTokens:
+    """Tokens of machines in a database in memory."""
+    return JoinTokens(b"secret", JoinTokenTable(database()), clock, _JOIN_MS)
+
+
+def vault(clock: Clock) -> SecretVault:
+    """Secrets in a database in memory."""
+    return SecretVault(database(), SecretKey(bytes(range(32))), clock, most=3, most_bytes=100_000)
+
+
 def user_channel(address: str, authorities: bytes, secret: str) -> grpc.aio.Channel:
     """A user's channel."""
     credentials = grpc.composite_channel_credentials(
@@ -328,6 +366,7 @@ class RpcMaster:
     channel: grpc.aio.Channel
     access: AccessInterceptor
     channels: list[grpc.aio.Channel] = field(default_factory=list)
+    server: MasterServer | None = None
 
     def __post_init__(self) -> None:
         self.user = self.channel_of("ada", Role.OPERATOR)
@@ -423,6 +462,13 @@ def agent_certificates(gateway: LoopGateway) -> AgentCertificates:
     return AgentCertificates(authority().authority, gateway, _CERTIFICATE_MS)
 
 
+def no_notices(gateway: LoopGateway, archive: Archive) -> NoticeSender:
+    """A sender of notices that has no receivers."""
+    outbox = Outbox(database(), ())
+    clock = SystemClock()
+    return NoticeSender((), outbox, gateway=gateway, archive=archive, clock=clock, cluster="test")
+
+
 @asynccontextmanager
 async def served(
     loop: ScriptedLoop | None,
@@ -435,50 +481,52 @@ async def served(
     history: RoundHistory | None = None,
     share: UserLimits | None = None,
     tenants: TenantRules | None = None,
+    secrets: SecretVault | None = None,
+    pages: PageDoor | None = None,
+    login: Login | None = None,
+    notices: NoticeSender | None = None,
+    costs_clock: Clock | None = None,
+    prover: IdentityProver | None = None,
 ) -> AsyncIterator[RpcMaster]:
     """Run the server over a control loop, on free ports of this machine."""
-    clock = SystemClock()
-    tokens = user_tokens(clock)
-    pacing = Pacing(share)
-    access = AccessInterceptor(tokens, pacing)
-    join_tokens = JoinTokens(b"secret", JoinTokenTable(database()), clock, _JOIN_MS)
+    clock, pacing, tenants = SystemClock(), Pacing(share), tenants or TenantRules()
+    promises, tokens, join_tokens = Promises(store, clock), user_tokens(clock), joining(clock)
     server = MasterServer(
         jobs=JobsService(
             gateway=gateway,
             sessions=sessions,
             store=store,
             clock=clock,
+            promises=promises,
             planner=planner,
             archive=archive,
-            tenants=tenants or TenantRules(),
+            tenants=tenants,
             inputs=InputRoots(("s3://", "file:///data")),
             pacing=pacing,
+            pages=pages,
         ),
-        cluster=ClusterService(
-            gateway=gateway,
-            clock=clock,
-            about=About("test", "first-fit", "0.0", '{"policy": "first-fit"}'),
-            history=history or NoRounds(),
-            archive=archive,
-            tenants=tenants or TenantRules(),
+        files=files_service(gateway, archive, store, promises),
+        cluster=cluster_service(
+            gateway, archive, history or NoRounds(), tenants, costs_clock or clock
         ),
-        tokens=TokensService(tokens),
+        secrets=SecretsService(gateway, secrets or vault(clock), tenants),
+        tokens=TokensService(tokens, login),
+        identities=IdentitiesService(tokens, prover, refused_s=0),
         nodes=NodesService(gateway, NodeRegister({}, None)),
+        notices=NoticesService(notices or no_notices(gateway, archive), clock),
         enrolment=EnrolmentService(agent_certificates(gateway), join_tokens),
         workers=sessions,
-        access=access,
+        access=(access := AccessInterceptor(tokens, pacing)),
         identity=authority().server(),
     )
-    ports = await server.start("127.0.0.1:0", "127.0.0.1:0")
-    authorities = authority().certificates
-    channel = dial(f"127.0.0.1:{ports.users}", authorities=authorities)
-    known = tokens, join_tokens, authorities
-    master = RpcMaster(loop, sessions, store, *known, ports, channel, access)
+    ports, trusted = await server.start("127.0.0.1:0", "127.0.0.1:0"), authority().certificates
+    channel = dial(f"127.0.0.1:{ports.users}", authorities=trusted)
+    own = tokens, join_tokens, trusted, ports, channel, access
+    master = RpcMaster(loop, sessions, store, *own, server=server)
     try:
         yield master
     finally:
-        for opened in (channel, *master.channels):
-            await opened.close()
+        await asyncio.gather(*(opened.close() for opened in (channel, *master.channels)))
         await server.stop(0)
 
 
@@ -492,11 +540,27 @@ async def rpc_master(
     share: UserLimits | None = None,
     tenants: TenantRules | None = None,
     partitions: Partitions = WHOLE,
+    pages: PageDoor | None = None,
+    login: Login | None = None,
+    notices: NoticeSender | None = None,
+    costs_clock: Clock | None = None,
+    prover: IdentityProver | None = None,
 ) -> AsyncIterator[RpcMaster]:
-    """Run the server over a control loop that does as it is told."""
-    loop = ScriptedLoop(answer, partitions)
+    """Run the server over a control loop that does as it is told.
+
+    Args:
+        costs_clock: The time up to which costs are counted, if not the present.
+    """
+    loop, secrets = ScriptedLoop(answer, partitions), vault(SystemClock())
     welcome = Welcome("test", f"file://{directory}/objects", heartbeat_ms=1000, upload_ms=5000)
-    sessions = WorkerSessions(loop.inbox, SystemClock(), agent_certificates(loop.gateway), welcome)
+    sessions = WorkerSessions(
+        loop.inbox,
+        SystemClock(),
+        agent_certificates(loop.gateway),
+        welcome,
+        TaskTables(open_store(f"file://{directory}/objects")),
+        secrets=secrets,
+    )
     try:
         async with served(
             loop,
@@ -504,10 +568,16 @@ async def rpc_master(
             sessions=sessions,
             store=open_store(f"file://{directory}/objects"),
             planner=InlinePlanner(loop.inbox, policy or FirstFit()),
-            archive=LoadedArchive(loop.journal.load),
+            archive=LoadedArchive(loop.journal.load, loop.journal.feed),
             history=history,
             share=share,
             tenants=tenants,
+            secrets=secrets,
+            pages=pages,
+            login=login,
+            notices=notices,
+            costs_clock=costs_clock,
+            prover=prover,
         ) as master:
             yield master
     finally:

@@ -10,10 +10,22 @@ from pathlib import Path
 
 import pytest
 
+from eva_master.adapters.identities.principals import Entry, principal_of
+from eva_master.adapters.identities.prover import IdentityProver
+from eva_master.adapters.identities.sts import Sts
+from eva_master.adapters.rpc.identities.service import identities_service
 from eva_master.adapters.store import SqlJournal, UserTokens
-from eva_wire.values.errors import InvalidConfig, NotAuthenticated, NotFound, StorageError
+from eva_wire.values.errors import (
+    InvalidConfig,
+    LimitExceeded,
+    NotAuthenticated,
+    NotFound,
+    StorageError,
+)
 from eva_wire.values.ids import Millis
 from eva_wire.values.users import Role
+
+ARN = "arn:aws:sts::123456789012:assumed-role/Lab/ana"
 
 
 class HandClock:
@@ -69,8 +81,10 @@ def test_the_database_has_the_digest_and_nowhere_the_secret(
 ) -> None:
     token, secret = tokens.create("ana", Role.OPERATOR)
     with closing(sqlite3.connect(path)) as connection:
-        (row,) = connection.execute("SELECT * FROM user_tokens").fetchall()
-    assert row[:-1] == (
+        (row,) = connection.execute(
+            "SELECT id, owner, role, digest, created_ms, expires_ms, revoked_ms FROM user_tokens"
+        ).fetchall()
+    assert row == (
         *(token.id, "ana", "operator", hashlib.sha256(secret.encode()).hexdigest()),
         *(1_000_000, None, None),
     )
@@ -144,3 +158,57 @@ def test_what_the_database_refuses_has_not_happened(tokens: UserTokens, path: Pa
         tokens.revoke(tokens.all()[0].id)
     assert [token.owner for token in tokens.all()] == ["ana"]
     assert tokens.authenticate(secret).owner == "ana"
+
+
+def test_tokens_that_are_lent_are_bounded_and_forgotten_after_a_month(
+    tokens: UserTokens, journal: SqlJournal, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eva_master.adapters.store.user_tokens._MOST_LENT", 3)
+    lasting, _ = tokens.create("ana", Role.USER, 10_000_000_000)
+    revoked, _ = tokens.lend("ana", Role.USER, 5_000, ARN)
+    tokens.revoke(revoked.id)
+    lent = [tokens.lend("ana", Role.USER, 5_000, ARN)[0] for _ in range(3)]
+    with pytest.raises(LimitExceeded, match="ana has 3 tokens"):
+        tokens.lend("ana", Role.USER, 5_000, ARN)
+    tokens.lend("ben", Role.USER, 5_000, ARN)
+    clock.time += 5_000
+    tokens.lend("ana", Role.USER, 5_000, ARN)
+    assert {token.id for token in lent} < {token.id for token in tokens.all()}
+    clock.time += 31 * 86_400_000
+    last, _ = tokens.lend("ana", Role.USER, 5_000, ARN)
+    assert {token.id for token in tokens.all()} == {lasting.id, last.id}
+    # The table has forgotten them, too.
+    assert {token.id for token in UserTokens(journal.engine, clock).all()} == {lasting.id, last.id}
+
+
+def lets_in(clock: HandClock, *entries: tuple[str, str | None, Role]) -> IdentityProver:
+    """Decides about the identities of a list."""
+    listed = [Entry(principal_of(arn)[0], owner, role) for arn, owner, role in entries]
+    return IdentityProver("lab", "", sts=Sts("us-east-2"), entries=listed, wall=clock.now)
+
+
+def test_a_master_that_starts_revokes_the_tokens_of_identities_that_are_listed_no_more(
+    journal: SqlJournal, clock: HandClock
+) -> None:
+    role, user = ARN, "arn:aws:iam::123456789012:user/team/ben"
+    first = UserTokens(journal.engine, clock)
+    made, _ = first.create("ana", Role.OPERATOR, 5_000)
+    by_role, _ = first.lend("ana", Role.USER, 5_000, role)
+    by_user, _ = first.lend("ben", Role.USER, 5_000, user)
+    both = ((role, None, Role.USER), (user, "ben", Role.USER))
+
+    def valid(*entries: tuple[str, str | None, Role]) -> set[str]:
+        """Tokens in force once a master has started with a list."""
+        tokens = UserTokens(journal.engine, clock)
+        identities_service(tokens, lets_in(clock, *entries) if entries else None)
+        return {token.id for token in tokens.all() if token.revoked_ms is None}
+
+    assert valid(*both) == {made.id, by_role.id, by_user.id}
+    # Another owner or role, and no entry any more.
+    assert valid(both[0], (user, "ben", Role.VIEWER)) == {made.id, by_role.id}
+    by_user, _ = first.lend("ben", Role.USER, 5_000, user)
+    assert valid(both[0], (user, "eve", Role.USER)) == {made.id, by_role.id}
+    assert valid(both[1]) == {made.id}
+    by_user, _ = first.lend("ben", Role.USER, 5_000, user)
+    assert valid(both[1]) == {made.id, by_user.id}
+    assert valid() == {made.id}

@@ -15,6 +15,7 @@ import yaml
 
 from eva_master.adapters.deployment import find_bundles
 from tests.fakes.aws.deployer import USERS, Deployer
+from tests.fakes.aws.resources import CREDITS
 from tests.fakes.aws.service import CREDENTIALS, Aws
 
 
@@ -73,7 +74,7 @@ def test_a_dry_run_shows_what_would_be_made_and_makes_nothing(deployer: Deployer
     assert changes["Master"]["type"] == "AWS::EC2::Instance"
     assert {"Bucket", "StateVolume", "WorkerRole", "Vpc"} <= changes.keys()
     assert {it["action"] for it in changes.values()} == {"Add"}
-    assert shown["standing_cost"]["usd_per_month"] == 21.737
+    assert shown["standing_cost"]["usd_per_month"] == 21.787
     assert stacks(aws) == []
     assert instances(aws) == []
     assert aws.client("s3").list_buckets()["Buckets"] == []
@@ -99,8 +100,9 @@ def test_a_cluster_is_made_and_its_client_file_written(deployer: Deployer, aws: 
         "bundles/eva-worker-0.1.0-aarch64-3.tar",
     }
     client = yaml.safe_load(deployer.client_file.read_text())
-    assert client["address"] == f"{there['MasterAddress']}:7411"
-    assert client["token"] == "eva_secret"
+    assert client["address"] == deployer.address
+    assert client["identity"] == "aws"
+    assert "token" not in client
     assert Path(client["ca_file"]).read_text() == "-----BEGIN CERTIFICATE-----"
     assert deployer.client_file.stat().st_mode & 0o777 == 0o600
     again = deployer.run("deploy", "aws")
@@ -137,7 +139,18 @@ def test_teardown_leaves_nothing(deployer: Deployer, aws: Aws) -> None:
     # Who wants the name typed, and gets something else, goes no further.
     assert deployer.run("teardown", input="yes\n").exit_code == 1
     assert stacks(aws) == [deployer.stack]
+    # As the policy of the stack makes them, which copies the tags of the volume.
+    ec2, volume = aws.client("ec2"), deployer.made()["StateVolume"]
+    tags = ec2.describe_volumes(VolumeIds=[volume])["Volumes"][0]["Tags"]
+    for _ in range(2):
+        ec2.create_snapshot(
+            VolumeId=volume, TagSpecifications=[{"ResourceType": "snapshot", "Tags": tags}]
+        )
     done = deployer.run("teardown", input=f"{deployer.cluster}\n")
+    assert "Deleting 2 snapshots of the master's state" in done.output
+    state = [{"Name": "tag:eva:state", "Values": [deployer.cluster]}]
+    assert not ec2.describe_snapshots(OwnerIds=["self"], Filters=state)["Snapshots"]
+    assert not ec2.describe_volumes(Filters=state)["Volumes"]
     assert done.exit_code == 0, done.output
     assert "3 instances" in done.output
     assert stacks(aws) == []
@@ -171,3 +184,16 @@ def test_without_bundles_it_says_how_to_make_them(deployer: Deployer) -> None:
     done = deployer.run("deploy", "aws", *USERS)
     assert done.exit_code != 0
     assert "make bundle" in done.output
+
+
+def test_a_master_costs_no_more_than_is_shown(deployer: Deployer) -> None:
+    """A burstable one computes at its baseline once its credits are used up, unless asked."""
+    deployer.deploy(*USERS)
+    assert {"Key": CREDITS, "Value": "standard"} in deployer.master()["Tags"]
+    said = deployer.run("deploy", "aws", "--dry-run", "--set", "MasterCredits=unlimited").output
+    assert "MasterCredits: standard -> unlimited" in said
+    assert "more if it computes long above its baseline" in said
+    # Other types have no credits.
+    deployer.deploy("--set", "MasterType=c7i.large")
+    assert deployer.parameters()["MasterCredits"] == ""
+    assert "above its baseline" not in deployer.run("deploy", "aws", "--dry-run").output

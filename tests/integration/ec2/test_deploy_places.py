@@ -95,9 +95,10 @@ def test_in_a_public_subnet_the_master_has_an_address(cluster: Deployer, place: 
     place.route(None, GatewayId=place.gateway)
     done = cluster.deploy(*USERS, "--subnet", first, "--subnet", second)
     assert public_part(done, cluster) == ("true", True)
+    assert "public_addresses: true\n" in cluster.user_data()
     assert cluster.master()["SubnetId"] == first
-    client = yaml.safe_load(cluster.client_file.read_text())
-    assert client["address"] == f"{cluster.made()['MasterAddress']}:7411"
+    # The master leaves this for users.
+    assert f'"{cluster.made()["MasterAddress"]}:7411"' in cluster.user_data()
     # Who says it all again changes nothing.
     assert cluster.proposed("--subnet", first, "--subnet", second) == {}
     assert cluster.proposed() == {}
@@ -109,6 +110,12 @@ def test_behind_a_nat_gateway_the_master_has_none(cluster: Deployer, place: Plac
     place.route(private, NatGatewayId=place.nat(private))
     done = cluster.deploy(*USERS, "--subnet", private)
     assert public_part(done, cluster) == ("false", False)
+    ids = [cluster.made()["MasterInterface"]]
+    described = cluster.aws.client("ec2").describe_network_interfaces(NetworkInterfaceIds=ids)
+    (interface,) = described["NetworkInterfaces"]
+    assert f'"{interface["PrivateIpAddress"]}:7411"' in cluster.user_data()
+    # Workers there have none either, so none is in their price.
+    assert "public_addresses: false\n" in cluster.user_data()
 
 
 @pytest.mark.parametrize("dead", [False, True])

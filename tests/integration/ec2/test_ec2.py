@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from structlog.testing import capture_logs
 
 from eva_master.adapters.ec2.launching.run_instances_request import client_token
 from eva_master.model.actions import TerminateInstance
@@ -74,14 +75,13 @@ def test_a_refused_launch_tells_why_and_when_to_try_again(
     assert inbox.expect(InstanceUp).instance == ONE
 
 
-def test_a_denied_launch_is_logged_loudly(
-    account: Account, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_denied_launch_is_logged_loudly(account: Account) -> None:
     account.order("UnauthorizedOperation")
     cloud, inbox = account.master()
-    cloud.execute(LAUNCH)
-    inbox.expect(LaunchFailed)
-    assert "critical" in capsys.readouterr().out
+    with capture_logs() as logs:
+        cloud.execute(LAUNCH)
+        inbox.expect(LaunchFailed)
+    assert "critical" in [entry["log_level"] for entry in logs]
 
 
 def test_throttled_and_broken_calls_are_repeated(account: Account) -> None:

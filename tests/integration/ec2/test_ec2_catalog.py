@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +14,12 @@ from click.testing import CliRunner, Result
 
 from eva_client.cli import main
 from eva_master.app import config as config_module
+from eva_master.app.clouds.ec2.wiring import ask_what_is_sold
+from eva_master.app.policy_registry import policies
+from eva_master.app.settings import load_master_config
+from eva_wire.values.errors import CloudDenied
 from tests.fakes.aws.service import AHEAD, CREDENTIALS, REGION, Aws
+from tests.fakes.patience import DEADLINE_S
 
 SECTION = {
     "region": REGION,
@@ -92,15 +99,18 @@ def test_what_is_asked_is_written_down_and_sold(settings: Path) -> None:
     found = listed(settings)
     large = found[f"c7i.large@{REGION}a/on-demand"]
     # The list says $0.08925; a fifth comes off. A type's own discount goes before its family's.
-    assert large["price_usd_per_hour"] == 0.0714
-    assert found[f"c7i.xlarge@{REGION}b/on-demand"]["price_usd_per_hour"] == 0.08925
+    assert alone(large) == 0.0714
+    assert alone(found[f"c7i.xlarge@{REGION}b/on-demand"]) == 0.08925
+    # 30 GiB of gp3 for $0.08 a month each, and a public address.
+    assert (large["volume_usd_per_hour"], large["address_usd_per_hour"]) == (0.003288, 0.005)
+    assert written["gib_month"] == 80_000
     # Of 4 GiB tasks get what a guest sees, less what the system takes.
     assert (large["cpus"], large["memory_mib"], large["gpus"]) == (2, 3388, 0)
     assert found[f"g6.12xlarge@{REGION}a/on-demand"]["gpus"] == 4
     # What the market says, rounded up to whole micro-dollars, without a discount.
     spot = found[f"c7i.large@{REGION}a/spot"]
-    assert (spot["price_usd_per_hour"], spot["interruptions_per_hour"]) == (0.030124, 0.1)
-    assert found[f"c7i.large@{REGION}b/spot"]["price_usd_per_hour"] == 0.04
+    assert (alone(spot), spot["interruptions_per_hour"]) == (0.030124, 0.1)
+    assert alone(found[f"c7i.large@{REGION}b/spot"]) == 0.04
     # Nowhere but in the zones of the settings.
     assert {it["zone"] for it in found.values()} == {f"{REGION}a", f"{REGION}b"}
 
@@ -108,6 +118,12 @@ def test_what_is_asked_is_written_down_and_sold(settings: Path) -> None:
     again = eva("catalog", "update", "--config", str(settings), "--json", *only)
     told = json.loads(again.stdout)
     assert (told["new"], told["gone"][0], told["repriced"]) == (["g5.xlarge"], "c7i.xlarge", [])
+
+
+def alone(offering: dict[str, float]) -> float:
+    """Price of the instance of an offering, without a volume and an address."""
+    parts = offering["volume_usd_per_hour"] + offering["address_usd_per_hour"]
+    return round(offering["price_usd_per_hour"] - parts, 6)
 
 
 def test_filters(settings: Path, taken: str) -> None:
@@ -119,7 +135,7 @@ def test_filters(settings: Path, taken: str) -> None:
     assert types("--gpu") == {"g6.xlarge", "g6.12xlarge", "g6.48xlarge"}
     assert types("--no-gpu") == {"c7i.large", "c7i.xlarge"}
     assert types("--only", "c7i") == {"c7i.large", "c7i.xlarge"}
-    cheap = listed(settings, "--max-price", "$0.08/h").values()
+    cheap = listed(settings, "--max-price", "$0.085/h").values()
     assert {it["type"] for it in cheap if it["purchase"] == "on-demand"} == {"c7i.large"}
     assert types("--arch", "arm64") == set()
     text = eva("catalog", "ls", "--config", str(settings), "--no-gpu").stdout
@@ -129,7 +145,8 @@ def test_filters(settings: Path, taken: str) -> None:
 
 def test_without_a_snapshot_the_prices_of_one_region_are_known(settings: Path, aws: Aws) -> None:
     found = listed(settings)
-    assert found[f"g6.xlarge@{REGION}a/on-demand"]["price_usd_per_hour"] == 0.8048
+    large = found[f"g6.xlarge@{REGION}a/on-demand"]
+    assert (alone(large), large["volume_usd_per_hour"]) == (0.8048, 0.010959)
     assert not [key for key in found if key.endswith("/spot")]
     elsewhere = write(settings.parent, {"region": "eu-central-1", "zones": ["eu-central-1a"]}, aws)
     result = eva("catalog", "ls", "--config", str(elsewhere))
@@ -159,6 +176,58 @@ def test_what_is_sold_by_credits_or_paid_ahead_is_bought_by_nobody_who_has_not_n
     assert {it["type"] for it in listed(settings).values()} == {"c7i.large"}
     settings.write_text(yaml.safe_dump({**document, "catalog": {"only": ["t3", "c7i.large"]}}))
     assert {it["type"] for it in listed(settings).values()} == {"t3.small", "c7i.large"}
+
+
+def test_a_catalog_that_cannot_be_had_stops_no_master_that_has_one(
+    settings: Path, aws: Aws, taken: str
+) -> None:
+    file = settings.parent / "catalog.json"
+
+    def start(section: dict[str, object] | None = None) -> None:
+        aws.order("", calls={"DescribeInstanceTypes": ["UnauthorizedOperation"] * 9})
+        place = settings if section is None else write(settings.parent, section, aws)
+        config = load_master_config(policies=policies(), file=place)
+        ask_what_is_sold(config, lambda _: None)
+        for thread in threading.enumerate():
+            if thread.name == "ec2-sold":
+                thread.join(DEADLINE_S)
+
+    try:
+        # Prices of this region come with the project, for instances on demand.
+        start()
+        assert not file.exists()
+        assert f"c7i.large@{REGION}a/on-demand" in listed(settings)
+        # One that is old is asked for again, and stays.
+        file.write_text(taken)
+        os.utime(file, (1e9, 1e9))
+        start()
+        assert file.read_text() == taken
+        file.unlink()
+        with pytest.raises(CloudDenied, match="UnauthorizedOperation"):
+            start({"region": "eu-central-1", "zones": ["eu-central-1a"]})
+    finally:
+        aws.order("", calls={"DescribeInstanceTypes": []})
+
+
+def test_what_is_sold_is_asked_for_at_the_first_start_and_weekly(
+    settings: Path, aws: Aws, taken: str
+) -> None:
+    file = settings.parent / "catalog.json"
+    config = load_master_config(policies=policies(), file=settings)
+
+    def start() -> str:
+        ask_what_is_sold(config, lambda _: None)
+        for thread in threading.enumerate():
+            if thread.name == "ec2-sold":
+                thread.join(DEADLINE_S)
+        return file.read_text()
+
+    first = start()
+    assert json.loads(first)["types"].keys() == {*NAMES}
+    assert start() == first
+    file.write_text(taken.replace("c7i.large", "c7i.odd"))
+    os.utime(file, (1e9, 1e9))
+    assert json.loads(start())["types"].keys() == {*NAMES}
 
 
 def test_a_snapshot_of_another_region_is_refused(

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from eva_master.adapters.ec2.client import TRIES, Aws, Ec2Client
-from eva_master.adapters.ec2.launching.launch_records import ShortMemory
 from eva_master.adapters.store import SqlJournal
 from eva_master.adapters.store.launches import LaunchTable
 from eva_master.model.actions import LaunchInstance, TerminateInstance
@@ -22,6 +22,7 @@ from eva_wire.values.errors import Throttled
 from eva_wire.values.ids import Family, InstanceId, Price
 from tests.fakes.aws import service as fake
 from tests.fakes.aws.account import LAUNCH, OFFERING, ONE, Account, Blind, Deaf, listed
+from tests.fakes.aws.launches import ShortMemory
 from tests.fakes.aws.service import CREDENTIALS, IMAGE, LOST, REGION
 from tests.fakes.rpc.mailbox import WallClock
 from tests.fakes.rpc.ports import free_port
@@ -168,9 +169,7 @@ def test_an_instance_that_is_terminated_with_a_lost_answer_is_gone(account: Acco
     assert account.existing() == []
 
 
-def test_one_that_may_not_be_terminated_keeps_no_other_alive(
-    account: Account, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_that_may_not_be_terminated_keeps_no_other_alive(account: Account) -> None:
     cloud, inbox = account.master()
     for instance in SEVERAL:
         cloud.execute(replace(LAUNCH, instance=instance))
@@ -178,13 +177,13 @@ def test_one_that_may_not_be_terminated_keeps_no_other_alive(
         inbox.expect(InstanceUp)
     protected = account.existing()[0]["InstanceId"]
     account.protect(protected, on=True)
-    for instance in SEVERAL:
-        cloud.execute(TerminateInstance(instance))
-    for _ in SEVERAL[1:]:
-        inbox.expect(InstanceGone)
+    with capture_logs() as logs:
+        for instance in SEVERAL:
+            cloud.execute(TerminateInstance(instance))
+        for _ in SEVERAL[1:]:
+            inbox.expect(InstanceGone)
     assert [it["InstanceId"] for it in account.existing()] == [protected]
-    told = capsys.readouterr().out
-    assert told.count("EC2 does not terminate an instance") == 1
+    assert [entry["event"] for entry in logs].count("EC2 does not terminate an instance") == 1
     # It goes as soon as it may.
     account.protect(protected, on=False)
     inbox.expect(InstanceGone)
@@ -221,7 +220,7 @@ def test_a_launch_is_repeated_as_it_was_written_down(account: Account, tmp_path:
         launches=launches,
         images={"arm64": IMAGE},
         user_data="other",
-        root_volume_gib=7,
+        root_volumes={"x86_64": 7},
         tags={"team": "x"},
     )
     cloud.execute(LAUNCH)

@@ -17,7 +17,7 @@ from eva_worker.runtime import Exit, TaskSpec
 from eva_worker.runtime.process import confinement
 from eva_worker.runtime.process.measures import Measures
 from eva_worker.runtime.process.runtime import ProcessRuntime
-from eva_worker.tasks.progress_server import Counters, IteratorServer
+from eva_worker.tasks.progress_server import IteratorServer, StepCounters
 from eva_worker.tasks.socket_places import (
     make_socket_directory,
     remove_socket_directory,
@@ -85,7 +85,7 @@ class Neighbour:
         self.socket = socket_path(self.directory)
         make_socket_directory(self.socket, self.directory)
         self.secret = socket_secret(self.directory, make=True)
-        self.counters = Counters(self.directory / "progress.json")
+        self.counters = StepCounters(self.directory / "progress.json")
         self.refusals: list[str] = []
         self.server = IteratorServer(
             self.socket,

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -93,11 +94,11 @@ async def test_a_script_is_its_tasks_own_whatever_becomes_of_the_short_name(
     (tmp_path / "attack" / "tmp" / ".eva" / "run").write_text("echo stolen")
     spawn = runtime._spawn
 
-    def attacked(directory: Path) -> tuple[int, int]:
+    def attacked(directory: Path, *more: Any) -> tuple[int, int]:
         if link := json.loads((directory / "spec.json").read_text())["short"]:
             Path(link).unlink()
             Path(link).symlink_to(tmp_path / "attack")
-        return spawn(directory)
+        return spawn(directory, *more)
 
     monkeypatch.setattr(runtime, "_spawn", attacked)
     await confined.run("echo mine")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -13,10 +15,13 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from eva_worker.errors import Unprotected
 from eva_worker.isolation import UNPRIVILEGED, Isolation
 from eva_worker.runtime import docker
 from eva_worker.runtime.docker import firewall
 from eva_worker.settings import Settings
+from tests.fakes.rpc.master import DEADLINE_S, FakeMaster
+from tests.integration.worker.test_worker_agent import Worker
 
 TRIAL = """
 import json, os, socket, subprocess, sys
@@ -58,6 +63,16 @@ for user in (int(sys.argv[2]), 0):
     reached[user] = json.loads(os.read(read, 4096))
     os.wait()
 print(json.dumps([done, *reached.values()]))
+"""
+
+OPEN = """
+from eva_worker.errors import Unprotected
+from eva_worker.runtime.registry import RuntimeProvider
+
+def protect(self, settings):
+    raise Unprotected("no firewall works")
+
+RuntimeProvider.protect = protect
 """
 
 
@@ -115,3 +130,40 @@ def test_what_stays_open_is_said_loudly(
         docker._close_addresses(settings)
     (said,) = logs
     assert (said["log_level"], said.get("reason")) == ("error" if why else "info", why)
+
+
+@pytest.mark.parametrize("uid", [0, 1000])
+def test_no_task_runs_where_the_metadata_service_stays_open(
+    uid: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def close(_: Sequence[int]) -> str:
+        raise firewall.NotClosed("nft: not permitted")
+
+    monkeypatch.setattr(firewall, "close", close)
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    place = ("m:1", "i-1", "t", 0, 1000, 1, Path("/x"))
+    instance = Settings(*place, metadata_url="http://169.254.169.254")
+    with pytest.raises(Unprotected, match="boot an image that has nft or iptables"):
+        docker.RUNTIME.protect(instance)
+    # Its hardware is this machine's, whose rules are not Eva's.
+    docker.RUNTIME.protect(Settings(*place, metadata_url="http://127.0.0.1:1", emulated=True))
+
+
+async def test_an_agent_that_lets_no_task_run_says_why_and_ends_its_instance(
+    master: FakeMaster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(OPEN)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    worker = Worker(master, tmp_path)
+    try:
+        await worker.start("--power-off", f"touch {shlex.quote(str(tmp_path / 'off'))}")
+        worker.order("touch ran")
+        assert worker.process
+        async with asyncio.timeout(DEADLINE_S):
+            assert await worker.process.wait() == 0
+    finally:
+        await worker.end()
+    assert {session.register.unfit for session in master.sessions} == {"no firewall works"}
+    assert master.goodbyes == ["no firewall works"]
+    assert not (worker.path() / "work" / "ran").exists()
+    assert (tmp_path / "off").exists()

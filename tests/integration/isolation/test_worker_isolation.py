@@ -19,7 +19,7 @@ from eva_worker.isolation import UNPRIVILEGED, Isolation
 from eva_worker.orders import TaskKey
 from eva_worker.runtime import Exit, TaskSpec
 from eva_worker.runtime.docker.runtime import DockerRuntime, connect
-from eva_worker.tasks.progress_server import Counters, IteratorServer
+from eva_worker.tasks.progress_server import IteratorServer, StepCounters
 from eva_worker.tasks.socket_places import make_socket_directory
 from tests.fakes.docker import dockerd
 from tests.fakes.patience import DEADLINE_S
@@ -227,7 +227,7 @@ async def test_progress_is_reported_by_a_user_without_rights(
         image = ready_image(engine, lambda _sentence: None)
     async with bench(tmp_path, docker_engine) as it:
         (it.home / "work" / "train.py").write_text(PROGRAM)
-        counters = Counters(tmp_path / "progress.json")
+        counters = StepCounters(tmp_path / "progress.json")
         server = IteratorServer(
             it.home / "run" / "eva.sock", counters, owns=lambda pid: it.runtime.owns(KEY, pid)
         )

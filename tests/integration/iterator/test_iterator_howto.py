@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from eva_worker.tasks.progress_server import Counters
+from eva_worker.tasks.progress_server import StepCounters
 from tests.fakes.iterator_agent import Program, RecordingAgent
 from tests.fakes.patience import DEADLINE_S
 
@@ -88,7 +88,7 @@ def test_the_training_loop_counts_each_step_once(
     # Where no step is left, there is nothing to report.
     (tmp_path / "torch.py").write_text(TORCH)
     code = TRAINING + block("python", "EvaIterator(batches()")
-    counters = Counters(tmp_path / "progress.json")
+    counters = StepCounters(tmp_path / "progress.json")
     done = []
     for last in [*stops, None]:
         iterator_agent.reports.clear()
@@ -104,12 +104,12 @@ def test_the_training_loop_counts_each_step_once(
             note(counters, iterator_agent.last)
             assert counters.progress().total_steps == 30
             assert counters.progress().steps == len(done)
-        counters = Counters(tmp_path / f"progress-{last}.json")
+        counters = StepCounters(tmp_path / f"progress-{last}.json")
         counters.begin_from(len(done))
     assert done == list(range(30))
 
 
-def note(counters: Counters, report: object) -> None:
+def note(counters: StepCounters, report: object) -> None:
     """What the agent does with a report."""
     counters.note(
         report.source,  # type: ignore[attr-defined]
@@ -152,13 +152,13 @@ def test_the_shell_loop_counts_each_step_once(
         ).returncode
 
     assert attempt() == 9
-    counters = Counters(tmp_path / "progress.json")
+    counters = StepCounters(tmp_path / "progress.json")
     note(counters, iterator_agent.last)
     assert (counters.progress().steps, counters.progress().total_steps) == (last, last + 1)
     (tmp_path / "again").touch()
     iterator_agent.reports.clear()
     assert attempt() == 0
-    counters = Counters(tmp_path / "progress-2.json")
+    counters = StepCounters(tmp_path / "progress-2.json")
     counters.begin_from(last)
     note(counters, iterator_agent.last)
     assert (counters.progress().steps, counters.progress().total_steps) == (last + 1, last + 1)

@@ -95,13 +95,13 @@ async def heard(count: Callable[[], int], calls: int) -> None:
 def begun(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The addresses of calls of which the master waits, or waited, for the request."""
     addresses: list[str] = []
-    enter = places.Places.enter
+    enter = places.AddressPlaces.enter
 
-    def counted(held: places.Places, address: str, leave: Callable[[], None]) -> object:
+    def counted(held: places.AddressPlaces, address: str, leave: Callable[[], None]) -> object:
         addresses.append(address)
         return enter(held, address, leave)
 
-    monkeypatch.setattr(places.Places, "enter", counted)
+    monkeypatch.setattr(places.AddressPlaces, "enter", counted)
     return addresses
 
 

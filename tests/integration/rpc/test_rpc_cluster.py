@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
+import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
@@ -148,6 +149,23 @@ def scrape(port: int) -> dict[tuple[str, ...], float]:
     }
 
 
+async def test_the_bill_is_divided_by_each_property_and_by_no_other(master: RpcMaster) -> None:
+    await master.loop.change(one_runs_one_waits)
+    kinds = ("job", "owner", "tenant", "workload", "label:team", "partition", "type", "day")
+    for by in kinds:
+        request = pb.CostRequest(without_jobs=True, without_instances=True, by=by)
+        bill = await master.cluster.Cost(request)
+        assert bill.by == by
+        between = bill.idle_micro_usd if by not in ("partition", "type", "day") else 0
+        assert sum(share.cost_micro_usd for share in bill.shares) + between == bill.cost_micro_usd
+        assert bill.cost_micro_usd > 0
+    for by in ("label", "label:", "label:=", "moon", "owner:x", "label:" + "x" * 64, "x" * 900):
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await master.cluster.Cost(pb.CostRequest(by=by))
+        assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+        assert "costs cannot be divided by" in (refused.value.details() or "")
+
+
 async def test_metrics_are_read_when_somebody_scrapes(master: RpcMaster) -> None:
     loop = master.loop
     metrics = MasterMetrics(
@@ -169,6 +187,10 @@ async def test_metrics_are_read_when_somebody_scrapes(master: RpcMaster) -> None
         await asyncio.to_thread(server.stop)
     expected = {
         ("eva_queue_tasks",): 1,
+        ("eva_late_jobs",): 0,
+        ("eva_agents_silent",): 0,
+        ("eva_types_refused",): 0,
+        ("eva_planning_long",): 0,
         ("eva_tasks", "running"): 1,
         ("eva_tasks", "waiting"): 1,
         ("eva_jobs", "pending"): 2,

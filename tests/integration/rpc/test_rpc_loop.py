@@ -78,7 +78,7 @@ async def master(
         cloud=cloud,
         workers=sessions,
         planner=planner,
-        checkpoints=StoredCheckpoints(store, inbox),
+        checkpoints=StoredCheckpoints(store, inbox, clock, LoadedArchive(journal.load).ended),
         replies=gateway,
     )
     stopping = threading.Event()

@@ -13,7 +13,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from eva_master.adapters.rpc.workers import messages, sessions
-from eva_master.adapters.rpc.workers.sessions import MessageRate, Welcome, WorkerSessions, _Session
+from eva_master.adapters.rpc.workers.message_rate import MessageRate
+from eva_master.adapters.rpc.workers.sessions import Welcome, WorkerSessions, _Session
 from eva_master.control.state.store import State
 from eva_master.model.actions import (
     FetchFiles,
@@ -35,7 +36,7 @@ from eva_master.model.events import (
 )
 from eva_master.model.forks.merging import MergeRound
 from eva_master.model.job import Program
-from eva_master.model.records import Progress
+from eva_master.model.progress import Progress
 from eva_master.model.resources import Resources
 from eva_wire._proto import worker_pb2 as pb
 from eva_wire._proto.worker_pb2_grpc import WorkersStub
@@ -363,7 +364,8 @@ async def test_a_certificate_of_no_instance_is_refused_by_every_method(
     assert isinstance(await master.loop.event(), WorkerLost)
     called = getattr(WorkersStub(channel), method)
     # A stream is refused before it says a word.
-    call = called() if method == "Session" else called(pb.RenewRequest(signing_request=b"none"))
+    renews = method == "Renew"
+    call = called(pb.RenewRequest(signing_request=b"none")) if renews else called()
     async with asyncio.timeout(DEADLINE_S):
         assert await call.code() is grpc.StatusCode.PERMISSION_DENIED
     assert "or no longer" in await call.details()
@@ -412,7 +414,7 @@ async def test_the_first_beat_after_a_silence_says_so() -> None:
     for pause_ms in (0, 2_000, 5_999, 6_000, 2_000):
         clock.at += pause_ms
         sessions._hear(session, pb.WorkerMessage(heartbeat=pb.Heartbeat()))
-    assert events.get_nowait() == ProgressSampled(I1, 1, (), after_silence=True)
+    assert events.get_nowait() == ProgressSampled(I1, 1, (), disturbed=True)
     assert events.empty()
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from eva_worker.attach.attachments import Attachments
 from eva_worker.errors import InstanceFailed, StartFailed
 from eva_worker.files.storage import Storage
 from eva_worker.orders import Order, Report, TaskKey, Welcome
@@ -55,8 +56,10 @@ async def test_a_task_that_fills_the_disk_before_it_runs_is_to_blame_itself(
     monkeypatch.setattr(attempts, "_FETCH_TRIES", 1)
     storage = Storage(tmp_path / "cache", tmp_path / "uploads", [tmp_path])
     storage.configure(Welcome("test", 1_000, (tmp_path / "objects").as_uri(), 1))
+    runtime = Failing(tmp_path / "runtime", error)
     services = Services(
-        runtime=Failing(tmp_path / "runtime", error),
+        runtime=runtime,
+        attachments=Attachments(runtime),
         records=AttemptRecords(tmp_path / "tasks"),
         devices=Devices([], 1_000),
         cpus=CpuMap("i-1", 1, emulated=True),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -11,7 +12,7 @@ from http import HTTPStatus
 import pytest
 
 from eva_worker.link.notices import Metadata, Notice, watch
-from tests.fakes.aws.metadata import REBALANCE, FakeMetadata
+from tests.fakes.aws.metadata import MAINTENANCE, REBALANCE, FakeMetadata
 from tests.fakes.patience import DEADLINE_S
 
 NOON = "2026-11-21T12:00:00Z"
@@ -30,6 +31,26 @@ def test_there_is_none_until_the_service_says_so(service: FakeMetadata) -> None:
     assert metadata.notice() is None
     service.documents[REBALANCE] = b'{"noticeTime": "2026-11-21T11:50:00Z"}'
     assert metadata.notice() == Notice(0, "rebalance recommendation")
+    service.interrupt(NOON)
+    assert metadata.notice() == Notice(NOON_MS, "spot interruption: terminate")
+
+
+def test_maintenance_of_an_instance_is_a_reason_to_leave(service: FakeMetadata) -> None:
+    metadata = Metadata(service.url)
+    service.documents[MAINTENANCE] = b"[]"
+    assert metadata.notice() is None
+    event = {
+        "NotBefore": "21 Nov 2026 09:00:43 GMT",
+        "Code": "instance-retirement",
+        "Description": "The instance is running on degraded hardware",
+        "EventId": "instance-event-0d59937288b749b32",
+    }
+    over = {**event, "Code": "system-reboot", "State": "completed"}
+    service.documents[MAINTENANCE] = json.dumps([over]).encode()
+    assert metadata.notice() is None
+    service.documents[MAINTENANCE] = json.dumps([over, {**event, "State": "active"}]).encode()
+    words = "maintenance: instance-retirement not before 21 Nov 2026 09:00:43 GMT"
+    assert metadata.notice() == Notice(0, words)
     service.interrupt(NOON)
     assert metadata.notice() == Notice(NOON_MS, "spot interruption: terminate")
 

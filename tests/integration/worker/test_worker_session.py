@@ -27,6 +27,9 @@ class Idle:
     def progress(self) -> Mapping[TaskKey, Progress]:
         return {}
 
+    def disturbed(self) -> bool:
+        return False
+
 
 async def test_no_writer_outlives_its_session(tmp_path: Path) -> None:
     """The stream's writer waits for messages, also when the other side is dead."""
@@ -46,6 +49,7 @@ async def test_no_writer_outlives_its_session(tmp_path: Path) -> None:
         welcomed=welcomed,
         notice=lambda: None,
         fence=Fence(tmp_path / "lease"),
+        dial=master.channel,
     )
     run = asyncio.create_task(session.run(up.set))
     async with asyncio.timeout(DEADLINE_S):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.cluster.delays import EqualDelays
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.policy_registry import policies
 from eva_master.control.features.deadlines.refusing import refusal
@@ -82,7 +82,7 @@ def test_no_job_that_is_refused_could_have_made_it(
         catalog,
         kind.build(kind.config()),
         settings=Settings(limits=bounds, launch_ms=start_s * SECOND),
-        delays=Delays(fetch_ms=0, start_ms=start_s * SECOND, stop_ms=1_000, report_ms=5_000),
+        delays=EqualDelays(fetch_ms=0, start_ms=start_s * SECOND, stop_ms=1_000, report_ms=5_000),
     )
     for spec in chain:
         cluster.submit(with_values(spec, {"launch_ms": start_s * SECOND if hint else None}))

@@ -14,7 +14,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.cluster.delays import EqualDelays
 from eva_lab.simulator.cluster.work import Work
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.policy_registry import policies
@@ -180,7 +180,7 @@ def _cluster(world: World) -> SimulatedCluster:
             tenancy=Tenancy(quotas=quotas),
             price_limit_ppm=None,
         ),
-        delays=Delays(report_ms=5_000),
+        delays=EqualDelays(report_ms=5_000),
         work_of=lambda _run: Work(60_000),
     )
 

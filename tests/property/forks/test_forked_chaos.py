@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.cluster.delays import EqualDelays
 from eva_lab.simulator.cluster.work import Work
 from eva_master.app.policy_registry import policies
 from eva_master.control.measure import ledger
@@ -27,7 +27,7 @@ from tests.fakes.chaos import CapriciousPolicy, ChaoticWorld
 CHAOS_MS = 1_200_000
 MERGE_MS = 3_000
 SPEEDS = {"a": 5.0, "b": 1.0}
-DELAYS = Delays(fetch_ms=1_000, start_ms=1_000, stop_ms=2_000, report_ms=10_000)
+DELAYS = EqualDelays(fetch_ms=1_000, start_ms=1_000, stop_ms=2_000, report_ms=10_000)
 
 
 @dataclass(frozen=True, slots=True)

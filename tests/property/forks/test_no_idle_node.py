@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.cluster.delays import EqualDelays
 from eva_lab.simulator.cluster.work import Work
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.sections.base import OnePolicySection
@@ -28,7 +28,7 @@ from tests.drawing import drawn
 
 ROUND_MS = 60_000
 TYPES = ("v", "p", "k")
-DELAYS = Delays(fetch_ms=0, start_ms=2_000, stop_ms=1_000, report_ms=10_000)
+DELAYS = EqualDelays(fetch_ms=0, start_ms=2_000, stop_ms=1_000, report_ms=10_000)
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,16 @@ GPUS = Family("v100")
 NODE = Offering(
     InstanceType("v100.x2", GPUS, Resources(2, 16_000, 65_536)), Price(0), Purchase.OWNED, NODE_ZONE
 )
-CATALOG = (SMALL, MEDIUM, LARGE, SPOT)
+
+
+def _with_disks(offering: Offering) -> Offering:
+    """An offering whose instances get the disk that their tasks need."""
+    machine = offering.type
+    capacity = replace(machine.capacity, disk_mib=100 * 1_024)
+    return replace(offering, type=replace(machine, capacity=capacity, sized_disk=True))
+
+
+CATALOG = tuple(map(_with_disks, (SMALL, MEDIUM, LARGE, SPOT)))
 FRONTS = ("cloudcoaster", "no_packing", "slearn", "stratus")
 OWNERS = ("ana", "bob")
 
@@ -58,6 +67,7 @@ VALUES: Mapping[str, tuple[Any, ...]] = {
     "resources": (
         {"cpus": 2, "memory": "1 GiB"},
         {"cpus": 3, "memory": "4 GiB"},
+        {"cpus": 1, "memory": "1 GiB", "disk": "20 GiB"},
         {"gpus": 2, "cpus": 1, "memory": "1 GiB"},
     ),
     "resources_by_family": ({"c": {"cpus": 2, "memory": "2 GiB"}},),
@@ -80,6 +90,7 @@ VALUES: Mapping[str, tuple[Any, ...]] = {
     "value": ({"worth": "$5"}, {"worth": "$5", "loses": "$1/h"}, {"worth": "$5", "halves": "1 h"}),
     "latency": ("short", "long"),
     "envs": ({"A": "1"},),
+    "secrets": (["TOKEN"], ["TOKEN", "OTHER"]),
     "grace_period": ("10 s",),
     "delays": ({"checkpoint": "2 s", "launch": "30 s"},),
     "spot": ("never", "allowed", "only"),
@@ -91,10 +102,13 @@ VALUES: Mapping[str, tuple[Any, ...]] = {
     "retry_on": ([7],),
     "fail_on": ([8],),
     "max_duration": ("2 h",),
+    "max_cost": ("$5", "$1000"),
     "priority": (1, 5),
     "partition": ("all",),
     "after": (["old0"], [{"job": "old0", "when": "ended"}]),
+    "notify": (["end", "late"],),
     "unique": (True,),
+    "zones": ("any",),
     "dag": ("nightly",),
     "labels": ({"team": "vision"},),
 }

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from eva_master.control.measure import ledger
 from eva_master.model.job import Stragglers
-from eva_master.model.planning.plan import Duplicate, Plan, PolicyMemory, Retire
+from eva_master.model.planning.plan import ExtraRun, Plan, PolicyMemory, Retire
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.suspension import Preemption
 from eva_wire.values.bounds import JobKind
@@ -76,7 +76,7 @@ class CapriciousReplicas(CapriciousPolicy):
         places = [view.id for view in snapshot.instances]
         for run in snapshot.runs:
             if run.ran is not None and places and rng.random() < 0.5:
-                entries[run.id] = Duplicate(run.id, rng.choice(places), "a whim")
+                entries[run.id] = ExtraRun(run.id, rng.choice(places), "a whim")
             elif run.replica and rng.random() < 0.1:
                 entries[run.id] = Retire(run.id, "a whim")
         kept = {entry.on for entry in entries.values() if hasattr(entry, "on")}

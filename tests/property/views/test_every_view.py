@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from prometheus_client import generate_latest
 from prometheus_client.core import CollectorRegistry
 
+from eva_master.adapters.bills import divided_bill
 from eva_master.adapters.http import metrics
 from eva_master.adapters.resolving.parse import parse_job
 from eva_master.adapters.rpc.server import explain, learned, reasons, views
@@ -23,6 +24,7 @@ from eva_master.control.readside.publisher import Publisher
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
 from eva_master.learning.voices.names import voice_of_owner
+from eva_master.model.accounting.splits import CostSplit
 from eva_master.model.accounting.tenants import TenantRules
 from eva_master.model.actions import StartTask
 from eva_master.model.catalog import InstanceType, Offering
@@ -117,7 +119,11 @@ def shown(model: ReadModel, now: Millis) -> list[bytes]:
         learned.view(model, None, now),
         learned.view(model, voice_of_owner("me", "vision"), now),
         learned.times(model, "me", now),
-        *(share for by in ("owner", "type") for share in views.cost_shares(model, by, now)),
+        *(
+            share
+            for by in ("owner", "type", "workload", "label:team", "day", "job")
+            for share in views.cost_shares(divided_bill(model, CostSplit.of(by), now))
+        ),
     ]
     for name in model.jobs:
         record = model.record(name, now)
@@ -130,7 +136,7 @@ def shown(model: ReadModel, now: Millis) -> list[bytes]:
 
 def scraped(model: ReadModel, now: Millis) -> bytes:
     """The figures for Prometheus."""
-    figures = metrics._figures(model, now)
+    figures = metrics._figures(model, now, plans_long=False)
 
     class Figures:
         def collect(self) -> list[Any]:

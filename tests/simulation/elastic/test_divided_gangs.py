@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.cluster.delays import EqualDelays
 from eva_lab.simulator.cluster.work import Work
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.planning.snapshot_builder import snapshot
@@ -18,7 +18,7 @@ from tests.fakes.jobs import Script
 
 FAST, SLOW = Family("fast"), Family("slow")
 ROOM = Resources(0, 1_000, 1_024)
-DELAYS = Delays(fetch_ms=0, start_ms=1_000, stop_ms=1_000, report_ms=2_000)
+DELAYS = EqualDelays(fetch_ms=0, start_ms=1_000, stop_ms=1_000, report_ms=2_000)
 SPEEDS = {FAST: 1.0, SLOW: 0.25}
 
 

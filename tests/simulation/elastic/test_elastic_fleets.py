@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eva_lab.runs import named_policy
-from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.cluster.delays import EqualDelays
 from eva_lab.simulator.cluster.work import Work
 from eva_lab.simulator.scenario.fleet import Servers, fleet_nodes
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
@@ -48,7 +48,7 @@ def world(policy: str, fast: int, slow: int) -> SimulatedCluster:
         (),
         named_policy(policy, {})[0],
         settings=Settings(nodes={it.name: it for it in fleet_nodes(kinds)}, round_gap_ms=360_000),
-        delays=Delays(fetch_ms=0, start_ms=10_000, stop_ms=0, report_ms=10_000),
+        delays=EqualDelays(fetch_ms=0, start_ms=10_000, stop_ms=0, report_ms=10_000),
         work_of=lambda run: Work(30.0 * MINUTE_MS),
         speed_of=lambda run, family: SPEEDS[family],
         latency_ms=0,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.cluster.delays import EqualDelays
 from eva_lab.simulator.cluster.work import Work
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.planning.snapshot_builder import snapshot
@@ -32,7 +32,7 @@ class Stage:
         self.world = SimulatedCluster(
             (BOX,),
             script,
-            delays=Delays(fetch_ms=1_000, start_ms=1_000, stop_ms=1_000, report_ms=10_000),
+            delays=EqualDelays(fetch_ms=1_000, start_ms=1_000, stop_ms=1_000, report_ms=10_000),
             work_of=lambda _run: Work(HOUR_MS),
         )
         script.offerings.update({f"train-1/{index}": BOX for index in (0, 1)})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.cluster.delays import EqualDelays
 from eva_lab.simulator.cluster.work import Work
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.state.records import placed
@@ -13,7 +13,7 @@ from eva_wire.values.states import JobState, RunState
 from tests.fakes.jobs import CATALOG, SMALL, job
 from tests.fakes.policies.sizes import Sized
 
-DELAYS = Delays(fetch_ms=4_000, start_ms=5_000, stop_ms=3_000, report_ms=10_000)
+DELAYS = EqualDelays(fetch_ms=4_000, start_ms=5_000, stop_ms=3_000, report_ms=10_000)
 GANG = JobId("g-1")
 HOUR_MS = 3_600_000
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.cluster.delays import EqualDelays
 from eva_lab.simulator.cluster.work import Work
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.policy_registry import policies
@@ -44,7 +44,7 @@ class World(SimulatedCluster):
             CATALOG,
             built(kind, kind.config()),
             settings=Settings(round_gap_ms=5_000, window_ms=30_000),
-            delays=Delays(fetch_ms=2_000, start_ms=5_000, stop_ms=3_000, report_ms=5_000),
+            delays=EqualDelays(fetch_ms=2_000, start_ms=5_000, stop_ms=3_000, report_ms=5_000),
             work_of=self._work,
         )
 

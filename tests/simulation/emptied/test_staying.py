@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.cluster.delays import EqualDelays
 from eva_master.control.features.emptied.memory import EmptiedMemory
 from eva_master.control.settings import Limits
 from eva_master.model.catalog import Purchase
@@ -243,7 +243,9 @@ def test_an_instance_whose_task_is_cancelled_while_it_boots(*, waits: bool) -> N
 
 
 def test_a_chain_whose_agents_are_slow_to_stop() -> None:
-    world = World(delays=Delays(fetch_ms=20_000, start_ms=10_000, stop_ms=30_000, report_ms=5_000))
+    world = World(
+        delays=EqualDelays(fetch_ms=20_000, start_ms=10_000, stop_ms=30_000, report_ms=5_000)
+    )
     world.come(job("a", 2, minutes=2))
     world.come(after(job("b", 2, minutes=2), "a-1"))
     world.finish()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.cluster.delays import EqualDelays
 from eva_lab.simulator.cluster.work import Work
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.adapters.rpc.server import views
@@ -36,7 +36,7 @@ from tests.fakes.models import model_of
 
 MINUTE_MS = 60_000
 SPEEDS = {"fast": 10, "slow": 2}
-DELAYS = Delays(fetch_ms=1_000, start_ms=1_000, stop_ms=1_000, report_ms=5_000)
+DELAYS = EqualDelays(fetch_ms=1_000, start_ms=1_000, stop_ms=1_000, report_ms=5_000)
 FIFO = policies()["fifo"]
 
 

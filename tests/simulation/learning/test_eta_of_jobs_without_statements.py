@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.cluster.delays import EqualDelays
 from eva_lab.simulator.cluster.work import Work
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.policy_registry import policies
@@ -18,7 +18,7 @@ from eva_wire.values.states import TERMINAL_JOB, RunState
 from tests.fakes.jobs import job, offering
 
 CATALOG = (offering(4, 200_000), offering(8, 390_000))
-DELAYS = Delays(fetch_ms=0, start_ms=2_000, stop_ms=1_000, report_ms=5_000)
+DELAYS = EqualDelays(fetch_ms=0, start_ms=2_000, stop_ms=1_000, report_ms=5_000)
 FORMS = {"single": {}, "gang": {"tasks": 3}, "array": {"tasks": 3, "array": True}}
 FACTOR = 1.5
 DAY_MS = 86_400_000

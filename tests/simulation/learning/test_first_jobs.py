@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.cluster.delays import EqualDelays
 from eva_lab.simulator.cluster.work import Work
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.policy_registry import policies
@@ -20,7 +20,7 @@ from tests.fakes.learned.lessons import lessons_of, owner_of
 
 C7I = Family("c7i")
 MINUTE_MS = 60_000
-DELAYS = Delays(fetch_ms=0, start_ms=1_000, stop_ms=1_000, report_ms=5_000)
+DELAYS = EqualDelays(fetch_ms=0, start_ms=1_000, stop_ms=1_000, report_ms=5_000)
 
 
 def sold(name: str, cpus: int, price: int) -> Offering:

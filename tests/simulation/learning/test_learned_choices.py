@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.cluster.delays import EqualDelays
 from eva_lab.simulator.cluster.work import Work
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.planning.snapshot_builder import snapshot
@@ -121,7 +121,7 @@ def test_a_master_that_starts_again_knows_what_it_knew() -> None:
         (SMALL, pair),
         POLICY.build(POLICY.config(optimizer="auto")),
         settings=Settings(window_ms=30_000, round_period_ms=60_000),
-        delays=Delays(fetch_ms=1_000, start_ms=2_000, stop_ms=3_000, report_ms=5_000),
+        delays=EqualDelays(fetch_ms=1_000, start_ms=2_000, stop_ms=3_000, report_ms=5_000),
         truth=lambda workload, others: slow.get(workload, 1.0) if others else 1.0,
         work_of=lambda _: Work(total_ms=3_600_000, steps_per_s=10.0),
     )

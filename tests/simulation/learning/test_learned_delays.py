@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.cluster.delays import EqualDelays
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.measure import learn
 from eva_master.control.planning.snapshot_builder import snapshot
@@ -24,7 +24,7 @@ SETTINGS = Settings(checkpoint_ms=8_000, launch_ms=47_000)
 def _world(script: Script, **delays: int) -> SimulatedCluster:
     measured = {"fetch_ms": 4_000, "start_ms": 25_000, "stop_ms": 13_000, "report_ms": 5_000}
     return SimulatedCluster(
-        CATALOG, script, settings=SETTINGS, delays=Delays(**{**measured, **delays})
+        CATALOG, script, settings=SETTINGS, delays=EqualDelays(**{**measured, **delays})
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.cluster.delays import EqualDelays
 from eva_lab.simulator.cluster.work import Work
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.settings import Settings
@@ -19,7 +19,7 @@ from tests.fakes.learned.lessons import lessons_of, owner_of
 WINDOW_MS = 60_000
 PAIR = replace(MEDIUM, price=Price(130_000))
 """Holds two tasks, and costs little more than what holds one."""
-DELAYS = Delays(fetch_ms=0, start_ms=5_000, stop_ms=3_000, report_ms=10_000)
+DELAYS = EqualDelays(fetch_ms=0, start_ms=5_000, stop_ms=3_000, report_ms=10_000)
 
 
 def world(

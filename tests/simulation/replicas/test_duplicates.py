@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.cluster.delays import EqualDelays
 from eva_lab.simulator.cluster.work import Work
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.adapters.store import SqlJournal
@@ -25,7 +25,7 @@ from tests.fakes.jobs import MEDIUM, job
 MINUTE_MS = 60_000
 LATE, OTHER = JobId("late-2"), JobId("other-1")
 OWN, EXTRA = RunId("late-2/0"), RunId("late-2/0+1")
-DELAYS = Delays(fetch_ms=5_000, start_ms=1_000, stop_ms=10_000, report_ms=5_000)
+DELAYS = EqualDelays(fetch_ms=5_000, start_ms=1_000, stop_ms=10_000, report_ms=5_000)
 NO_PACKING = policies()["no_packing"]
 
 

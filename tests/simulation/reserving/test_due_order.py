@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.cluster.delays import EqualDelays
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.policy_registry import policies
 from eva_master.control.settings import Settings
@@ -31,7 +31,7 @@ def world(policy: str, catalog: Catalog = ONE, **settings: object) -> SimulatedC
         catalog,
         kind.build(kind.config()),
         settings=replace(Settings(), **settings),  # type: ignore[arg-type]
-        delays=Delays(fetch_ms=0, start_ms=1_000, stop_ms=1_000, report_ms=5_000),
+        delays=EqualDelays(fetch_ms=0, start_ms=1_000, stop_ms=1_000, report_ms=5_000),
     )
 
 

@@ -12,7 +12,7 @@ from eva_lab.runs import named_policy
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.rounds import cycle
 from eva_master.control.settings import Settings
-from eva_master.model.job import JobSpec, Stage
+from eva_master.model.job import JobSpec, JobStage
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.testing.snapshots import offer, task
@@ -85,7 +85,7 @@ def chain(jobs: int) -> Counts:
             spec = JobSpec(
                 *(f"c{number:04}", "many", (task(any=(0, 1, 1)),)),
                 duration_ms=5_000,
-                stage=Stage(depends_on=before),
+                stage=JobStage(depends_on=before),
             )
             world.submit(spec)
         world.submit(JobSpec("small", "one", (task(any=(0, 1, 1)),), duration_ms=5_000))

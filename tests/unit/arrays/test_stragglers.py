@@ -10,7 +10,7 @@ from eva_master.control.planning.validate_plan import reconcile
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.job import Program, TaskSpec
 from eva_master.model.planning.estimate import Estimate, Source
-from eva_master.model.planning.plan import Assign, Duplicate, NewInstance, Plan, Retire
+from eva_master.model.planning.plan import Assign, ExtraRun, NewInstance, Plan, Retire
 from eva_master.model.planning.snapshot import (
     InstanceView,
     RemainingWork,
@@ -82,7 +82,7 @@ def _added(snapshot: Snapshot, plan: Plan | None = None) -> tuple[object, ...]:
 
 def test_a_late_task_gets_an_extra_run_beside_others_where_there_is_room() -> None:
     (entry,) = _added(_snapshot(LATE, BUSY))
-    assert isinstance(entry, Duplicate)
+    assert isinstance(entry, ExtraRun)
     assert (entry.run, entry.on) == ("a-1/0", I2)
     assert entry.reason == "a-1/0 has run for 3 min 20 s where 1 min 40 s were expected"
 
@@ -134,7 +134,7 @@ def test_nothing_is_bought_or_kept_for_it_and_two_runs_never_share_an_instance()
 def test_an_instance_that_stands_in_a_pool_has_room_though_it_is_empty() -> None:
     plan = Plan(pools=(Pool("short", (I2,), "room for short tasks"),))
     (entry,) = _added(_snapshot(LATE), plan)
-    assert isinstance(entry, Duplicate)
+    assert isinstance(entry, ExtraRun)
     assert entry.on == I2
 
 
@@ -149,7 +149,7 @@ def test_the_plan_comes_first_and_who_waits_too() -> None:
 def test_the_most_overdue_go_first_and_no_more_than_may() -> None:
     later = _run("a-1/1", I1, ran=_ran(3 * MEAN))
     (entry,) = _added(_snapshot(LATE, later, BUSY))
-    assert isinstance(entry, Duplicate)
+    assert isinstance(entry, ExtraRun)
     assert entry.run == "a-1/1"
     assert not _added(_snapshot(LATE, later, BUSY, left=0))
 
@@ -184,11 +184,11 @@ def test_an_extra_run_ends_if_either_instance_is_given_up(given_up: InstanceId) 
 def test_a_policy_gives_a_task_one_extra_run_and_no_instance_is_launched_for_it() -> None:
     now = _snapshot(LATE, BUSY, left=5)
     new = NewInstance(0, BOX)
-    twice = Plan((), (Duplicate(LATE.id, I2, "one"), Duplicate(LATE.id, I2, "two")))
-    assert reconcile(now, twice).duplicates == (Duplicate(LATE.id, I2, "one"),)
-    bought = reconcile(now, Plan((new,), (Duplicate(LATE.id, 0, "faster"),)))
-    assert (bought.launches, bought.duplicates, bought.dropped) == ((), (), (LATE.id,))
+    twice = Plan((), (ExtraRun(LATE.id, I2, "one"), ExtraRun(LATE.id, I2, "two")))
+    assert reconcile(now, twice).extras == (ExtraRun(LATE.id, I2, "one"),)
+    bought = reconcile(now, Plan((new,), (ExtraRun(LATE.id, 0, "faster"),)))
+    assert (bought.launches, bought.extras, bought.dropped) == ((), (), (LATE.id,))
     waiting = _run("b-2/1", None)
-    shared = (Assign(waiting.id, 0), Duplicate(LATE.id, 0, "beside it"))
+    shared = (Assign(waiting.id, 0), ExtraRun(LATE.id, 0, "beside it"))
     decision = reconcile(_snapshot(LATE, BUSY, waiting), Plan((new,), shared))
-    assert (decision.launches, decision.duplicates) == ((new,), shared[1:])
+    assert (decision.launches, decision.extras) == ((new,), shared[1:])

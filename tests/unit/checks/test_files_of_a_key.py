@@ -24,7 +24,8 @@ def checklist() -> set[str]:
 
 def names(file: Path, key: str) -> bool:
     """Whether a source declares, sets or reads a value of a name; numpy's functions are none."""
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    text = file.read_text(encoding="utf-8")
+    for node in ast.walk(ast.parse(text)) if key in text else ():
         if isinstance(node, ast.Attribute) and node.attr == key:
             if not (isinstance(node.value, ast.Name) and node.value.id == "np"):
                 return True

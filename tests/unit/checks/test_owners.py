@@ -12,6 +12,10 @@ SECOND_SPELLINGS = {
     "room left on an instance": "free = view.offering.type.capacity - used",
     "instances left of an offering": "more = max(0, offering.limit - used[offering.id])",
     "where task runs are after a plan": "places[entry.run] = None",
+    "since when a record is in its state": "began = run.history[-1][1]",
+    "time that a record has spent in a state, waiting or running": (
+        "spells = zip(job.history, ends)"
+    ),
     "delay of a start, a stop or a boot": "boot = lookup(Delay.SETUP, name, hint=None, default=0)",
     "time that a change takes": "ms = job.delays.checkpoint_ms + job.delays.launch_ms",
     "cost of a change": "cost += view.offering.price * job.delays.change_ms",

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from eva_master.control.rounds.rules.claimed_room import kept_off
 from eva_master.model.planning.claims import Claim
-from eva_master.model.planning.plan import Assign, Duplicate, Hold, NewInstance, Plan, Resize
+from eva_master.model.planning.plan import Assign, ExtraRun, Hold, NewInstance, Plan, Resize
 from eva_master.model.planning.snapshot import RemainingWork, Snapshot
 from eva_master.model.planning.standing import Line, Pool
 from eva_master.packing.plan_effect import PlanEffect
@@ -94,7 +94,7 @@ def test_a_pool_gets_no_new_member_in_a_slot_that_is_kept():
 
 
 def test_no_extra_run_of_a_late_task_begins_there():
-    plan = Plan(entries=(Duplicate(RunId("b/0"), ONE_BOX, "it is late"),))
+    plan = Plan(entries=(ExtraRun(RunId("b/0"), ONE_BOX, "it is late"),))
     assert kept(plan, claim(ONE_BOX)).entries == ()
     assert kept(plan, claim(OTHER)) is plan
 

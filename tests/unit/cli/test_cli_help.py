@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator
+from importlib.metadata import EntryPoints, entry_points
 
 import click
 import pytest
 from click.testing import CliRunner
 
+from eva_client import cli
 from eva_client.cli import main
 
 _NO_JSON = {
@@ -16,11 +19,20 @@ _NO_JSON = {
     "eva master": "runs until it is stopped",
     "eva worker": "runs until it is stopped",
     "eva schema": "prints JSON anyway",
+    "eva exec": "prints what the command prints",
+    "eva port-forward": "runs until it is stopped",
+    "eva ui": "runs until it is stopped",
     "eva cancel": "changes",
+    "eva rm": "changes",
+    "eva run": "prints the command's output",
     "eva interrupt": "changes",
+    "eva secret set": "changes",
+    "eva secret rm": "changes",
     "eva token revoke": "changes",
     "eva teardown": "changes",
     "eva trace convert": "writes a file",
+    "eva completion": "prints a script",
+    "eva connect aws": "writes a file",
 }
 """Commands without ``--json``, and why. All others read."""
 
@@ -103,6 +115,15 @@ def test_there_are_examples() -> None:
     assert _examples(COMMANDS["eva simulate"])
 
 
+def test_every_command_is_in_a_group_of_the_help_page() -> None:
+    shown = _shown("eva")
+    headings = [line[:-1] for line in shown.splitlines() if re.fullmatch(r"[A-Z][a-z ]+:", line)]
+    groups = ["Jobs", "Files and shells", "Cluster and money", "Operators"]
+    assert headings == ["Options", *groups, "Researchers", "On an instance"]
+    listed = re.findall(r"^  ([a-z-]+) {2,}\S", shown.partition("Jobs:")[2], re.MULTILINE)
+    assert sorted(listed) == sorted({name.split()[1] for name in LEAVES})
+
+
 def test_every_reading_command_has_json() -> None:
     without = {
         name
@@ -110,3 +131,15 @@ def test_every_reading_command_has_json() -> None:
         if not any("--json" in param.opts for param in it.params)
     }
     assert without == _NO_JSON.keys()
+
+
+def test_commands_of_other_packages_are_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    groups: list[str] = []
+
+    def counted(group: str) -> EntryPoints:
+        groups.append(group)
+        return entry_points(group=group)
+
+    monkeypatch.setattr(cli, "entry_points", counted)
+    assert "simulate" in _shown("eva")
+    assert groups == ["eva.commands"]

@@ -163,7 +163,7 @@ def test_status_json_has_the_documented_shape(eva: Run) -> None:
         *("no_packing_usd", "no_packing_micro_usd", "replicas_usd", "replicas_micro_usd"),
         *("eta_earliest_ms", "eta_latest_ms", "estimate", "contradicted_duration", "buying"),
         *("remaining_ms", "remaining_estimated", "eta_ms", "pause", "suspension"),
-        *("handed_priority", "handed_by", "labels"),
+        *("handed_priority", "handed_by", "labels", "notify", "max_cost_micro_usd"),
     }
     assert (job["cost_usd"], job["cost_micro_usd"]) == (1.234567, 1_234_567)
     assert (job["finished_ms"], job["exit_code"], job["reason"]) == (None, None, None)
@@ -233,7 +233,7 @@ def test_nodes_json(eva: Run, api: FakeApi) -> None:
     assert cluster["price_usd_per_hour"] == 3.57
     assert cluster["price_micro_usd_per_hour"] == 3_570_000
     first = cluster["instances"][0]
-    assert first["used"] == {"gpus": 0, "cpus": 28.0, "memory_mib": 32_768}
+    assert first["used"] == {"gpus": 0, "cpus": 28.0, "memory_mib": 32_768, "disk_mib": 0}
     assert first["tasks"] == ["resnet18-3/0", "resnet18-3/1"]
     assert cluster["instances"][1]["gone_ms"] is None
 
@@ -358,6 +358,7 @@ def test_config_shows_both_sides(eva: Run, api: FakeApi) -> None:
         "ca_file": api.environment["EVA_CA_FILE"],
         "token": "**********",
         "token_file": None,
+        "identity": None,
     }
     assert shown["master"] == {"round_period": "5m"}
     assert "round_period: 5m" in eva("config").stdout

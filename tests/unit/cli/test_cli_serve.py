@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shlex
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console
 
 import eva_master.app.local
 import eva_master.app.master
 from eva_client.cli import main
 from eva_master.app import config as config_module
 from eva_master.app.config import MasterConfig
-from eva_master.app.local import client_settings, first_job
+from eva_master.app.local import client_settings, first_job, say_open
 
 
 @pytest.fixture
@@ -85,16 +87,19 @@ def test_up_says_how_to_find_a_cluster_that_is_not_where_the_command_looks(
     assert told == ["export", f"EVA_CONFIG={usual / 'client.yaml'}"]
 
 
-def test_the_first_job_is_an_example_where_there_is_one(
+def test_the_state_directory_stands_on_one_line_as_it_is() -> None:
+    shown = io.StringIO()
+    path = Path("/a long [bold]path/of a/user with/many [parts]/and blanks/in it")
+    say_open(Console(file=shown, width=30), "127.0.0.1:7411", path)
+    assert shown.getvalue() == f"Eva is up at 127.0.0.1:7411; state in {path}\n"
+
+
+def test_the_first_job_is_one_of_the_demo_s(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (job,) = shlex.split(first_job())
     assert "name: digits-mlp" in Path(job).read_text().splitlines()
-    # As after `pip install`.
-    installed = tmp_path / "eva_master" / "app" / "local.py"
-    monkeypatch.setattr(eva_master.app.local, "__file__", str(installed))
-    assert first_job() == "job.yaml"
 
 
 def test_bad_settings_start_nothing(started: list[MasterConfig], tmp_path: Path) -> None:

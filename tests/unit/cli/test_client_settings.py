@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from eva_client.settings import client_file, load_client_config
+from eva_client.settings import client_file, load_client_config, write_aws_settings
 from eva_master.adapters.loop.clock import SystemClock
 from eva_master.adapters.store import SqlJournal, UserTokens
 from eva_master.app.operator import write_client_file
-from eva_wire.values.errors import InvalidConfig
+from eva_wire.values.errors import InvalidConfig, NotAuthenticated
 from eva_wire.values.users import Role
 from tests.fakes.rpc.authority import authority
 
@@ -237,3 +237,31 @@ def test_a_login_name_that_nobody_can_have(
     monkeypatch.setattr("getpass.getuser", lambda: name)
     write_client_file(state_dir, "one:1", authority().ca_file, tokens)
     assert [token.owner for token in tokens.all()] == ["operator"]
+
+
+def test_where_operators_prove_who_they_are_no_token_of_theirs_outlasts_a_start(
+    tokens: UserTokens, state_dir: Path
+) -> None:
+    """An earlier release left its token in the account's Parameter Store."""
+    write_client_file(state_dir, "one:1", authority().ca_file, tokens)
+    standing = load_client_config().secret()
+    write_client_file(state_dir, "one:1", authority().ca_file, tokens, renewed=True)
+    with pytest.raises(NotAuthenticated, match="was revoked"):
+        tokens.authenticate(standing)
+    assert tokens.authenticate(load_client_config().secret()).role is Role.OPERATOR
+
+
+def test_settings_for_an_identity_hold_no_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "some where" / "lab.yaml"
+    write_aws_settings(file, "one:1", authority().certificates.decode())
+    monkeypatch.setenv("EVA_CONFIG", str(file))
+    config = load_client_config()
+    assert (config.identity, config.secret()) == ("aws", "")
+    assert config.authorities() == authority().certificates
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    with file.open("a") as more:
+        more.write("token: eva_1_2\n")
+    with pytest.raises(InvalidConfig, match="both set"):
+        load_client_config()

@@ -63,7 +63,7 @@ def test_pools_that_were_asked_for_say_how_they_are_and_will_be() -> None:
     state = State(CATALOG)
     spot = replace(CATALOG[0], zone="a1", purchase=Purchase.SPOT)
     market = state.market.sold(spot, Millis(0)).refused(spot, Millis(600_000), held=True)
-    state.set_market(market)
+    state.remember(market)
     (pool,) = learned.view(model_of(state), None, Millis(660_000)).pools
     assert (pool.name, pool.there, pool.tries) == ("c.2@a1", False, 1)
     assert (pool.since_ms, pool.began, pool.seen_ms) == (600_000, True, 600_000)

@@ -83,7 +83,7 @@ def test_a_job_that_slept_is_not_failed_when_the_machine_wakes() -> None:
     it.handle([said(3_599 * SECOND)], Millis(woken + 2_999 * SECOND))
     it.handle([Tick()], Millis(woken + 2_999 * SECOND + 999))
     assert not failed(it)
-    alarm = it.deadline()
+    alarm = it.next_alarm()
     assert alarm is not None
     assert alarm <= woken + 3_000 * SECOND
     it.handle([Tick()], Millis(woken + 3_000 * SECOND))
@@ -163,7 +163,7 @@ def test_after_a_sleep_a_worker_that_boots_is_given_time_to_come() -> None:
     it.handle([ClocksMoved(AS_LOOP, slept_ms=8 * HOUR - 20 * SECOND)], Millis(woken))
     it.handle([Tick()], Millis(woken + 59 * SECOND))
     assert it.state.instances[FIRST].state is InstanceState.UP
-    alarm = it.deadline()
+    alarm = it.next_alarm()
     assert alarm is not None
     assert alarm <= woken + 60 * SECOND
     it.handle([Tick()], Millis(woken + 60 * SECOND))

@@ -45,7 +45,7 @@ def test_a_quiet_cluster_has_one_round_per_period_however_many_it_had_before() -
         assert _answered(machine, machine.handle([_submitted(number)], now), now)
     last = Millis(18_000)
     asked: list[Millis] = []
-    while (now := machine.deadline() or Millis(0)) <= last + 3 * PERIOD_MS:
+    while (now := machine.next_alarm() or Millis(0)) <= last + 3 * PERIOD_MS:
         asked += [now] * len(_answered(machine, machine.handle([Tick()], now), now))
     assert asked == [last + PERIOD_MS * n for n in (1, 2, 3)]
 

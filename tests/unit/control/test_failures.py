@@ -95,7 +95,7 @@ class Stage:
     def step(self, ms: int = 0) -> None:
         """Let time pass, with all that is due in it."""
         until = self.now + ms
-        while (due := self.machine.deadline()) is not None and due <= until:
+        while (due := self.machine.next_alarm()) is not None and due <= until:
             self.now = max(self.now, due)
             self._answer(self.machine.handle([Tick()], Millis(self.now)))
         self.now = until

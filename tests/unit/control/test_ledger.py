@@ -10,7 +10,8 @@ from eva_master.control.state.store import State
 from eva_master.learning.voices.lessons import Lessons
 from eva_master.model.catalog import Offering
 from eva_master.model.planning.snapshot import ThroughputTable
-from eva_master.model.records import Instance, Job, Progress, TaskRun
+from eva_master.model.progress import Progress
+from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.model.resources import Resources
 from eva_wire.values.ids import MILLION, Family, InstanceId, JobId, Millis, Price, RunId, Workload
 from tests.fakes.jobs import CATALOG, LARGE, job, task
@@ -87,7 +88,7 @@ def test_work_that_is_slow_by_itself_costs_as_much_alone() -> None:
 
 def test_the_first_run_books_the_boot_it_would_have_waited_for() -> None:
     state = _state(4)
-    ledger.book_boot(state, state.runs[RunId("j0/0")], state.instances[BOX])
+    ledger.book_boot(state, state.runs[RunId("j0/0")], state.instances[BOX], Millis(0))
     assert state.job_accounts[JobId("j0")].alone == 190_000 * 60_000
 
 
@@ -154,7 +155,7 @@ def test_parts_add_up_to_the_last_integer(amount: int, weights: list[int]) -> No
 
 def test_the_bill_lists_jobs_as_they_came() -> None:
     state = _state(2, 4)
-    ledger.book_boot(state, state.runs[RunId("j1/0")], state.instances[BOX])
+    ledger.book_boot(state, state.runs[RunId("j1/0")], state.instances[BOX], Millis(0))
     assert list(ledger.bill(state, Millis(31_000)).jobs) == ["j0", "j1"]
 
 

@@ -125,7 +125,7 @@ def test_a_plan_launches_no_more_than_the_cluster_may_have() -> None:
         "the cluster may have 3 instances (limits.instances)"
     }
     # What is there counts in later rounds, and another round is not asked for at once.
-    assert cluster.machine.deadline() > NOW
+    assert cluster.machine.next_alarm() > NOW
     later = Millis(NOW + 300_000)
     asked = cluster.machine.handle([], later)
     assert any(isinstance(it, RequestPlan) for it in asked)

@@ -79,7 +79,7 @@ def test_all_offerings_of_a_type_change_and_nothing_else_does() -> None:
     assert state.catalog is before
     learned = state.sizes.heard("c7i.large", 950)
     assert learned is not None
-    state.set_sizes(learned)
+    state.remember(learned)
     fit(state)
     assert [it.type.capacity for it in state.catalog] == [Resources(0, 2_000, 950)] * 2
     assert [it.zone for it in state.catalog] == ["a", "b"]

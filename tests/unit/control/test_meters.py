@@ -14,7 +14,8 @@ from eva_master.control.measure import learn
 from eva_master.control.measure.throughput import Meters
 from eva_master.control.state.store import State
 from eva_master.learning.colocation import key, recorded
-from eva_master.model.records import Instance, Job, Progress, TaskRun
+from eva_master.model.progress import Progress
+from eva_master.model.records import Instance, Job, TaskRun
 from eva_wire._proto import worker_pb2 as wpb
 from eva_wire.values.ids import MILLION, Family, InstanceId, JobId, Millis, RunId, Workload
 from tests.fakes.jobs import CATALOG, CPU, LARGE, job, task

@@ -15,7 +15,7 @@ from eva_master.model.changes import Changes
 from eva_master.model.events import Phase, RunReport
 from eva_master.model.planning.estimate import LONGEST_MS
 from eva_master.model.planning.snapshot import RemainingWork
-from eva_master.model.records import Progress
+from eva_master.model.progress import Progress
 from eva_wire.values.ids import InstanceId, Millis, RunId
 from tests.fakes.hand_driven import (
     CATALOG,

@@ -8,16 +8,19 @@ from hypothesis import strategies as st
 
 from eva_master.control.alarms import Alarm, Alarms
 from eva_master.control.settings import NEVER_MS
+from eva_master.control.state.parts.results import Removals
 from eva_master.control.state.store import State
 from eva_master.control.state.view_cache import SortedValues, ViewCache
 from eva_master.learning.colocation import DEFAULT_PPM, key
 from eva_master.learning.knowledge import Knowledge
+from eva_master.learning.memory_sizes import MemorySizes
 from eva_master.learning.voices.lessons import Lessons
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.changes import Changes
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.planning.snapshot import RunView, ThroughputTable
-from eva_master.model.records import Instance, Job, Progress, TaskRun
+from eva_master.model.progress import Progress
+from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.model.resources import Resources
 from eva_wire.values.errors import StorageError
 from eva_wire.values.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload
@@ -95,6 +98,22 @@ def test_what_is_expected_follows_what_was_learned() -> None:
     state.set_learned(Knowledge({"ana": Lessons(ThroughputTable(((entry, 600_000),)))}))
     assert state.figures.expected_ppm("ben", entry) == DEFAULT_PPM
     assert state.figures.expected_ppm("ana", entry) == 600_000
+
+
+def test_changed_documents_alone_are_written_and_come_back() -> None:
+    state = State((OFFERING,))
+    state.remember(state.market.sold(OFFERING, Millis(60_000)))
+    state.remember(Removals({JobId("a-1"): "me"}))
+    state.remember(MemorySizes({"c7i.large": 4_096}, {"c7i.large": 4_000}))
+    written = state.take_changes()
+    names = {"spot_pools", "removals", "memory_sizes", "disk_sizes"}
+    assert written.documents().keys() == names, "nothing was learned of interruptions"
+    after = State.restored((OFFERING,), Changes(values=written.documents()))
+    assert after.market == state.market
+    assert after.removals.pending == {"a-1": "me"}
+    assert after.sizes.measured == {"c7i.large": 4_000}
+    state.remember(state.market)
+    assert not state.take_changes().values
 
 
 def test_what_would_never_ring_is_not_kept() -> None:

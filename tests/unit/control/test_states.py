@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from eva_wire.values.errors import IllegalTransition
-from eva_wire.values.states import InstanceState, JobState, RunState, moved
+from eva_wire.values.states import InstanceState, JobState, RunState, moved, spent_ms
 
 
 def test_a_legal_move_extends_the_history() -> None:
@@ -39,3 +39,14 @@ def test_histories_stay_short() -> None:
         history = moved("job", history, JobState.RUNNING if at % 2 else JobState.PENDING, at)
     assert len(history) == 16
     assert history[-1] == ("running", 99)
+
+
+def test_stays_in_a_state_add_up_and_the_last_one_lasts_until_now() -> None:
+    history = (("pending", 100), ("running", 110), ("pending", 130), ("running", 170))
+    assert spent_ms(history, JobState.PENDING, 1_000) == 10 + 40
+    assert spent_ms(history, JobState.RUNNING, 200) == 20 + 30
+    assert spent_ms(history[:3], JobState.PENDING, 135) == 10 + 5
+    assert spent_ms(history, JobState.RUNNING, 90) == 20, (
+        "a clock that is behind takes nothing back"
+    )
+    assert spent_ms(history, JobState.ENDING, 1_000) == 0

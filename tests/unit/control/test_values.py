@@ -9,7 +9,8 @@ import pytest
 
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.job import JobSpec
-from eva_master.model.records import Instance, Job, Progress, TaskRun
+from eva_master.model.progress import Progress
+from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.model.resources import Resources
 from eva_master.model.values import replace
 from eva_wire.values.ids import Family, InstanceId, JobId, Millis, Price, RunId
@@ -34,6 +35,36 @@ def test_a_changed_copy_is_the_librarys(value: Any, changes: dict[str, Any]) -> 
 def test_a_field_that_is_not_there_is_refused() -> None:
     with pytest.raises(TypeError, match="Progress has no field 'pace'"):
         replace(Progress(), pace=1)  # type: ignore[call-arg]
+
+
+def test_a_value_that_stays_as_it_is_is_no_copy() -> None:
+    progress = Progress(3, 9)
+    assert replace(progress, rate=progress.rate) is progress
+    assert replace(progress, rate=progress.rate, total_steps=7) == Progress(3, 7)
+
+
+def test_what_may_change_in_place_is_refused() -> None:
+    @dataclasses.dataclass
+    class Changing:
+        low: int
+
+    with pytest.raises(AssertionError, match="Changing is not frozen"):
+        replace(Changing(1), low=2)
+
+
+def test_fields_by_name_alone_and_properties_kept_are_as_the_librarys() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Sum:
+        low: int
+        _: dataclasses.KW_ONLY
+        high: int = 4
+        total: int = dataclasses.field(init=False, default=0)
+
+        def __post_init__(self) -> None:
+            object.__setattr__(self, "total", self.low + self.high)
+
+    assert replace(Sum(1, high=2), low=3) == dataclasses.replace(Sum(1, high=2), low=3)
+    assert replace(Sum(1, high=2), low=3).total == 5
 
 
 def test_each_class_has_its_own_fields() -> None:

@@ -27,7 +27,7 @@ from eva_master.model.job import Deadline
 from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan
 from eva_master.model.planning.snapshot import RunView
 from eva_master.model.planning.spot_choice import SpotChoice
-from eva_master.model.records import Progress
+from eva_master.model.progress import Progress
 from eva_master.testing.job_views import with_values
 from eva_wire.values.bounds import JobKind
 from eva_wire.values.errors import InvalidJob
@@ -130,7 +130,7 @@ def test_nobody_knows_how_long_it_takes() -> None:
 def on_spot(it: Machine, hours: float) -> Millis:
     """Have a job of two hours wait for the spot instance that it gets; when its time is up."""
     launched(it, it.handle([within(hours)], Millis(0)), SPOT, 1)
-    alarm = it.deadline()
+    alarm = it.next_alarm()
     assert alarm is not None
     return alarm
 
@@ -144,7 +144,7 @@ def test_when_its_time_is_up_it_turns_back_from_a_spot_instance(restarts: bool) 
     if restarts:
         it = Machine(State.restored(CATALOG, it.take_changes()), it.settings)
         passed(it, it.recover(Millis(2)), 3)
-        again = it.deadline()
+        again = it.next_alarm()
         assert again is not None
         assert again <= alarm
     assert it.state.runs[RUN].target == FIRST
@@ -182,7 +182,7 @@ def test_a_pool_that_refuses_is_waited_for_while_there_is_time() -> None:
     assert until is not None
     assert 9.9 * HOUR < until < 10 * HOUR
     assert offered(actions) == {True}
-    again = it.deadline()
+    again = it.next_alarm()
     assert again is not None
     assert again <= until, "it is looked at again before its time is up"
     # A change turns out to take half an hour longer: it is told anew until when it may wait.
@@ -221,7 +221,7 @@ def test_without_a_deadline_it_waits_as_long_as_it_says() -> None:
     assert offered(actions) == {True}
     passed(it, actions, 1)
     assert it.state.jobs[JOB].buys_until_ms == HOUR
-    assert it.deadline() == HOUR
+    assert it.next_alarm() == HOUR
     assert offered(it.handle([Tick()], Millis(HOUR))) == {False, True}
 
 
@@ -234,7 +234,7 @@ def test_what_checkpoints_by_itself_keeps_the_time_of_a_lost_interval() -> None:
         SPOT,
         1,
     )
-    second = storing.deadline()
+    second = storing.next_alarm()
     assert second == first - HOUR // 2
 
 

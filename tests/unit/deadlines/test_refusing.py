@@ -18,6 +18,7 @@ from eva_master.model.fleet.partitions import Budget, Partition, PartitionLimits
 from eva_master.model.job import Deadline, JobSpec, Program, TaskSpec
 from eva_master.model.planning.plan import Assign, NewInstance, Plan
 from eva_master.model.planning.quotas import Tenancy
+from eva_master.model.planning.suspension import Suspender, Suspension
 from eva_master.model.resources import Resources
 from eva_master.testing.job_views import with_values
 from eva_wire.values.bounds import JobKind
@@ -29,6 +30,7 @@ from tests.fakes.snapshots import previewed
 MINUTE = 60_000
 BOOT_MS = 70_000
 SERIAL = (replace(offering(2, 100_000), limit=1),)
+BY_USER = Suspension(Suspender.USER, Millis(0))
 
 
 def due(spec: JobSpec, minutes: float, **more: object) -> JobSpec:
@@ -263,4 +265,13 @@ def test_others_that_are_due_before_it_at_the_same_limit_are_told_and_refuse_not
     assert warned(it, others[1], "b-2") == (
         "a job that is due before it waits for the same limit: it may be late"
     )
+    for resting in ({"missing_secrets": ("TOKEN",)}, {"suspension": BY_USER}):
+        state = it.state
+        for number, name in enumerate("abc", start=1):
+            known = state.jobs[JobId(f"{name}-{number}")]
+            state.put_job(replace(known, **resting))
+        assert warned(it, last) == "", "jobs that wait for their users are before nobody"
+        for number, name in enumerate("abc", start=1):
+            known = state.jobs[JobId(f"{name}-{number}")]
+            state.put_job(replace(known, missing_secrets=(), suspension=None))
     assert warned(it, replace(last, priority=1)) == "", "a higher priority goes before them"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from eva_master.control.features.deadlines.slack import slack
 from eva_master.control.machine import Machine
-from eva_master.learning.market.pools import Pool
+from eva_master.learning.market.pools import SpotPool
 from eva_master.model.events import JobSubmitted, Tick
 from eva_master.packing.deadlines.thin_work import ThinWork
 from eva_wire.text.quantities import parse_share
@@ -18,7 +18,7 @@ from eva_wire.values.ids import MILLION, JobId, Millis
 from tests.unit.control.test_control_cloud import SPOT, launched
 from tests.unit.deadlines.test_market_choice import HOUR, JOB, machine, within
 
-A, B = Pool("x", "za"), Pool("x", "zb")
+A, B = SpotPool("x", "za"), SpotPool("x", "zb")
 HALF = MILLION // 2
 SECOND = JobId("second-2")
 
@@ -29,9 +29,9 @@ SECOND = JobId("second-2")
     )
 )
 def test_sums_are_those_of_the_jobs_that_are_there(
-    puts: list[tuple[int, tuple[Pool, ...], int]],
+    puts: list[tuple[int, tuple[SpotPool, ...], int]],
 ) -> None:
-    work, there = ThinWork(), dict[int, tuple[tuple[Pool, ...], int]]()
+    work, there = ThinWork(), dict[int, tuple[tuple[SpotPool, ...], int]]()
     for job, pools, amount in puts:
         if amount == 9:
             work.drop(JobId(str(job)))
@@ -85,7 +85,7 @@ def test_who_gets_little_time_on_the_way_is_looked_at_then() -> None:
     it = machine(pool_share_ppm=HALF)
     launched(it, it.handle([within(9)], Millis(0)), SPOT, 1)
     assert not it.state.jobs[JOB].buys.kept
-    alarm = it.deadline()
+    alarm = it.next_alarm()
     assert alarm is not None
     stands = slack(it.state, it.state.jobs[JOB], Millis(0), it.settings)
     assert stands is not None

@@ -10,7 +10,7 @@ from eva_master.adapters.resolving.parse import parse_job
 from eva_master.adapters.resolving.predecessors import Several
 from eva_master.control.state.store import State
 from eva_master.model.events import CancelRequested, JobSubmitted
-from eva_master.model.job import JobSpec, Stage
+from eva_master.model.job import JobSpec, JobStage
 from eva_master.model.records import Ended, Outcome
 from eva_wire.jobfile import predecessors_of
 from eva_wire.jobfile.reading import job_schema
@@ -44,7 +44,9 @@ def waiting(only_ended: bool) -> Cluster:
     cluster.start(JOB + "retries: 0\n", on=SLOW)
     spec = parsed("[]")
     ended = (FIRST,) if only_ended else ()
-    follower = JobSpec("next", "me", spec.tasks, stage=Stage(depends_on=(FIRST,), only_ended=ended))
+    follower = JobSpec(
+        "next", "me", spec.tasks, stage=JobStage(depends_on=(FIRST,), only_ended=ended)
+    )
     cluster.handle(JobSubmitted("next", follower), at=0)
     return cluster
 
@@ -81,13 +83,13 @@ def test_a_job_that_failed_before_the_submission_or_the_restart_has_ended() -> N
     cluster.start(JOB + "retries: 0\n", on=SLOW)
     fail(cluster)
     tasks = parsed("[]").tasks
-    spec = JobSpec("next", "me", tasks, stage=Stage(depends_on=(FIRST,), only_ended=(FIRST,)))
+    spec = JobSpec("next", "me", tasks, stage=JobStage(depends_on=(FIRST,), only_ended=(FIRST,)))
     again = Cluster(State.restored(CATALOG, cluster.machine.take_changes()))
     again.handle(JobSubmitted("next", spec), at=70_000)
     assert again.state.jobs[NEXT].released_ms == 70_000
     # The control loop has forgotten this one, and the caller knows of its end.
     gone = JobId("gone-1")
-    late = JobSpec("late", "me", tasks, stage=Stage(depends_on=(gone,), only_ended=(gone,)))
+    late = JobSpec("late", "me", tasks, stage=JobStage(depends_on=(gone,), only_ended=(gone,)))
     again.handle(JobSubmitted("late", late, (Ended(gone, Outcome.FAILED, gone),)), at=70_000)
     assert again.state.jobs[JobId("late-3")].released_ms == 70_000
 

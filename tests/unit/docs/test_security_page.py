@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-PAGE = ROOT / "docs" / "design" / "security.md"
+PAGE = ROOT / "docs" / "reference" / "attacks.md"
 _NAMED = re.compile(r"`(test_\w+)`")
 
 

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from eva_master.adapters.deployment.stack import template
+from eva_master.adapters.deployment.stack import Change, template
 from eva_master.adapters.ec2.launching.userdata import MOST_BYTES
+from eva_master.app.clouds.ec2 import commands
 from tests.lazily import lazily
 
 cfnlint = lazily("cfnlint")
@@ -56,7 +57,7 @@ def statements() -> Iterator[Statement]:
     for name, resource in resources.items():
         if resource["Type"] != "AWS::IAM::Role":
             continue
-        for policy in resource["Properties"]["Policies"]:
+        for policy in resource["Properties"].get("Policies", ()):  # AWS has policies of its own.
             for it in policy["PolicyDocument"]["Statement"]:
                 assert it["Effect"] == "Allow"
                 actions, places = it["Action"], it["Resource"]
@@ -164,3 +165,12 @@ def test_the_masters_script_is_one_that_bash_understands(tmp_path: Path) -> None
 def test_a_unit_is_in_its_bundle(role: str) -> None:
     unit = Path(__file__).parents[3] / "deploy" / "systemd" / f"eva-{role}.service"
     assert "ExecStart=/opt/eva/bin/" in unit.read_text()
+
+
+@pytest.mark.parametrize("action", ["Add", "Dynamic", "Import", "Modify", "Remove"])
+def test_every_action_of_a_change_set_is_shown(
+    action: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All actions that botocore's model of DescribeChangeSet has."""
+    commands._print_changes("eva-lab", [Change(action, "Master", "AWS::EC2::Instance", "False")])
+    assert "AWS::EC2::Instance  Master" in capsys.readouterr().out

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from eva_master.adapters.ec2.availability import AvailabilityBook
-from eva_master.adapters.ec2.limits import CallBuckets, CallLimit, RateLimiter
+from eva_master.adapters.ec2.client import Aws
+from eva_master.adapters.ec2.limits import CallLimit, RateLimiter, limiter_of
 from eva_master.adapters.ec2.quotas import in_words, quota_of
+from eva_master.adapters.ec2.settings import Ec2Settings
 from eva_master.model.catalog import InstanceType, Offering, Purchase
 from eva_master.model.resources import Resources
 from eva_wire.values.errors import CloudDenied
@@ -57,11 +61,10 @@ def test_who_is_throttled_slows_down_and_recovers() -> None:
 
 
 def test_each_kind_of_call_has_a_bucket_of_its_own() -> None:
-    limits = CallBuckets(Hands(), share=0.8)
-    launches = limits.of("run_instances")
+    launches = limiter_of("run_instances", Hands(), share=0.8)
     assert [launches.take() for _ in range(5)] == [0, 0, 0, 0, 0.625]
-    assert limits.of("run_instances") is launches
-    assert limits.of("describe_instances").take() == 0
+    looks = limiter_of("describe_instances", Hands(), share=0.8)
+    assert {looks.take() for _ in range(40)} == {0}
 
 
 def test_pauses_double_up_to_a_limit_and_begin_anew_after_a_sale() -> None:
@@ -131,7 +134,8 @@ def test_a_quota_that_may_not_be_looked_up_is_named_all_the_same() -> None:
     def denied(*_: object) -> None:
         raise CloudDenied("no")
 
-    words = in_words(Offering(machine, Price(1)), (), denied)
+    aws = Aws(Ec2Settings("c", "us-east-1"), threading.Event(), denied)
+    words = in_words(Offering(machine, Price(1)), (), aws)
     assert words == (
         "the quota 'Running On-Demand P instances' (L-417A185B) has no room for 8 vCPUs"
     )

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from eva_master.adapters.ec2.launching.images import image_name
-from eva_master.adapters.ec2.settings import IMAGES
+from eva_master.adapters.ec2.launching.images import narrowest
+from eva_master.adapters.ec2.settings import IMAGES, VOLUMES
 from eva_master.app.clouds.ec2.wiring import boot_of, ec2_catalog, ec2_settings
 from eva_master.app.config import (
     MasterConfig,
@@ -56,7 +56,7 @@ def test_little_has_to_be_said(file: Path) -> None:
     config = load(file, GOOD + ZONES)
     settings = ec2_settings(config)
     assert settings.images == IMAGES
-    assert (settings.root_volume_gib, settings.spot_prices_s) == (100, 0)
+    assert (settings.root_volumes, settings.spot_prices_s) == (VOLUMES, 0)
     boot = boot_of(config)
     assert (boot.boot_logs, boot.s3_endpoint) == ("s3://bucket/prefix/boots", "http://127.0.0.1:1")
     catalog = ec2_catalog(config)
@@ -65,8 +65,10 @@ def test_little_has_to_be_said(file: Path) -> None:
     assert gpus == {"g4dn", "g5", "g6", "g6e", "p4d", "p4de", "p5", "p5en"}
     assert families - gpus == {"c7i", "r7i"}
     prices = {it.type.name: it.price for it in catalog}
-    assert prices["g5.xlarge"] == 1_006_000
-    assert prices["p4d.24xlarge"] == 21_957_642
+    # A public address is $0.005/h; 100 GiB, or 30 without a GPU, of gp3 are $0.08 a month each.
+    assert prices["g5.xlarge"] == 1_006_000 + 5_000 + 10_959
+    assert prices["p4d.24xlarge"] == 21_957_642 + 5_000 + 10_959
+    assert prices["c7i.large"] == 89_250 + 5_000 + 3_288
     assert {it.minimum_ms for it in catalog} == {60_000}
 
 
@@ -77,7 +79,6 @@ def test_what_is_said_arrives(file: Path) -> None:
         + """\
   subnets: {us-east-1c: subnet-1}
   images: {x86_64-gpu: ami-0123456789abcdef0}
-  launch_template: eva-worker:3
   root_volume: 200GiB
   tags: {team: ml}
   max_price: $1/h
@@ -90,8 +91,8 @@ def test_what_is_said_arrives(file: Path) -> None:
     settings = ec2_settings(config)
     assert settings.images["x86_64-gpu"] == "ami-0123456789abcdef0"
     assert settings.images["x86_64"] == IMAGES["x86_64"]
-    assert (settings.root_volume_gib, settings.spot_prices_s) == (200, 60)
-    assert (settings.launch_template, settings.tags) == ("eva-worker:3", {"team": "ml"})
+    assert (set(settings.root_volumes.values()), settings.spot_prices_s) == ({200}, 60)
+    assert settings.tags == {"team": "ml"}
     boot = boot_of(config)
     assert boot.bundle("x86_64") == ("s3://bucket/bundles/worker.tar", "0" * 64)
     assert boot.abandoned_after_s == 7200
@@ -99,7 +100,8 @@ def test_what_is_said_arrives(file: Path) -> None:
     assert {it.zone for it in catalog} == {"us-east-1c"}
     assert max(it.price for it in catalog) <= 1_000_000
     shown = config.shown()["ec2"]
-    assert (shown["max_price"], shown["root_volume"]) == ("$1/h", 200 * 1024)
+    assert shown["max_price"] == "$1/h"
+    assert shown["root_volume"] == dict.fromkeys(VOLUMES, 200 * 1024)
 
 
 @pytest.mark.parametrize(
@@ -108,6 +110,8 @@ def test_what_is_said_arrives(file: Path) -> None:
         ("  zone: [us-east-1a]\n" + ZONES, "ec2.zone", "unknown key"),
         ("  zones: [us-west-2a]\n", "ec2", "not in region"),
         ("  root_volume: 4GiB\n" + ZONES, "ec2.root_volume", "8GiB"),
+        ("  root_volume: {g6: 100.5GiB}\n" + ZONES, "ec2.root_volume", "whole GiB"),
+        ("  root_volume: {V100: 100GiB}\n" + ZONES, "ec2.root_volume.V100", "a family or a type"),
         ("  images: {x86_64: debian}\n" + ZONES, "ec2.images.x86_64", "not an image"),
         ("  images: {x86-64: ami-01234567}\n" + ZONES, "ec2.images.x86-64", "x86_64-gpu"),
         ("  images: {V100: ami-01234567}\n" + ZONES, "ec2.images.V100", "a family or a type"),
@@ -130,6 +134,7 @@ def test_complaints_say_where(file: Path, text: str, key: str, words: str) -> No
     ("old", "new", "words"),
     [
         ("s3://bucket", "file:///bucket", "reach no files"),
+        ("s3://bucket", "s3://a bucket", "reach no files"),
         ("10.0.0.1:7411", "127.0.0.1:7411", "cannot reach"),
         ("10.0.0.1:7411", "0.0.0.0:7411", "cannot reach"),
         ("us-east-1\n", "us-east\n", "not a region"),
@@ -191,8 +196,34 @@ def test_a_family_or_type_has_an_image_of_its_own(file: Path, key: str) -> None:
     found = {it.type.name: it.type for it in ec2_catalog(config)}
     assert found.keys() == {"p3.2xlarge", "g5.xlarge"}
     images = ec2_settings(config).images
-    assert image_name(images, found["p3.2xlarge"]) == ami
-    assert image_name(images, found["g5.xlarge"]) == IMAGES["x86_64-gpu"]
+    assert narrowest(images, found["p3.2xlarge"]) == ami
+    assert narrowest(images, found["g5.xlarge"]) == IMAGES["x86_64-gpu"]
+
+
+def test_volumes_are_by_family_and_no_smaller_than_their_image(file: Path) -> None:
+    volumes = "  root_volume: {x86_64: 8GiB, g6: 150GiB}\n  public_addresses: false\n"
+    sold = {offer.type.name: offer for offer in ec2_catalog(load(file, GOOD + volumes + ZONES))}
+    sizes = {name: sold[name].attached.root_gib for name in ("c7i.large", "g5.xlarge", "g6.xlarge")}
+    assert sizes == {"c7i.large": 8, "g5.xlarge": 100, "g6.xlarge": 150}
+    # 8 GiB of gp3 for $0.08 a month each, and no address.
+    assert sold["c7i.large"].price == 89_250 + 877
+    for small in ("8GiB", "74GiB", "{x86_64-gpu: 74GiB}", "{g5.xlarge: 8GiB}"):
+        config = load(file, GOOD + f"  root_volume: {small}\n" + ZONES)
+        with pytest.raises(InvalidConfig, match=r"image of g[456]\w* has: 75GiB") as caught:
+            ec2_catalog(config)
+        assert "catalog.only" in (caught.value.hint or "")
+        only = with_only(file, f"  root_volume: {small}\n", "c7i")
+        assert {sold.type.family for sold in ec2_catalog(only)} == {"c7i"}
+
+
+def test_the_highest_price_is_that_of_everything(file: Path) -> None:
+    def names(price: str) -> set[str]:
+        text = GOOD + ZONES + f"  max_price: {price}\n"
+        return {sold.type.name for sold in ec2_catalog(load(file, text))}
+
+    assert "c7i.large" in names("$0.097538/h")
+    with pytest.raises(InvalidConfig, match="nothing is for sale"):
+        names("$0.097537/h")
 
 
 def test_a_cluster_for_a_laptop_buys_nothing(file: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, NoCredentialsError, ReadTimeoutError
 
-from eva_master.adapters.ec2.faults import CloudUnsettled, translate, worth_repeating
+from eva_master.adapters.ec2.faults import ServerFault, translate, worth_repeating
 from eva_master.adapters.ec2.sightings import Sighting, by_instance, sighting
 from eva_master.adapters.ec2.watch import Call, Life
 from eva_master.model.actions import LaunchInstance
@@ -203,7 +203,7 @@ def refusal(code: str, status: int) -> CloudError:
 def test_the_code_of_an_error_counts_before_its_status() -> None:
     assert type(refusal("InsufficientInstanceCapacity", 500)) is CapacityUnavailable
     assert type(refusal("RequestLimitExceeded", 503)) is Throttled
-    assert type(refusal("InternalError", 500)) is CloudUnsettled
+    assert type(refusal("InternalError", 500)) is ServerFault
     assert type(refusal("InvalidParameterValue", 400)) is CloudError
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
 import subprocess
 import sys
@@ -29,15 +30,17 @@ _COMMANDS = {
     "useradd": "true",
     "id": "true",
     "chown": "true",
+    "chgrp": "true",
     "dnf": 'echo dnf >>"$LOG"; test -e "$ROOT/dnf-works"',
     "python3.11": 'mkdir -p "$4/bin"; ln -sf "$PYTHON" "$4/bin/python"',
     "sync": "true",
+    "journalctl": "echo 'error: UnauthorizedOperation: not you'",
     # Who waits for too long has failed.
     "sleep": 'echo sleep >>"$LOG"; [ $(grep -c sleep "$LOG") -lt 50 ]',
     # The master begins when it is restarted, and only then.
     "systemctl": """
 echo "systemctl $*" >>"$LOG"
-[ "$1" = restart ] || exit 0
+[ "$1" = restart ] && [ ! -e "$ROOT/denied" ] || exit 0
 test -L "$ROOT/var/lib/eva" && echo "started on the volume" >>"$LOG"
 file=$ROOT/var/lib/eva/client.yaml
 printf 'address: a\\nca_file: %s\\ntoken: eva_secret\\n' "$ROOT/ca.pem" >"$file"
@@ -56,6 +59,7 @@ case "$1 $2" in
   case "$from" in s3://*) from="$BUCKET_DIR/${from#s3://*/}" ;; esac
   case "$to" in s3://*) to="$BUCKET_DIR/${to#s3://*/}"; mkdir -p "$(dirname "$to")" ;; esac
   cp "$from" "$to" ;;
+"s3 rm") rm -f "$BUCKET_DIR/${4#s3://*/}" ;;
 "ssm put-parameter") cp "$ROOT/run/eva-client.json" "$ROOT/parameter" ;;
 esac
 """,
@@ -85,6 +89,7 @@ class Machine:
         self.by_id = self.root / "dev/disk/by-id"
         self.disk = self.by_id / "nvme-Amazon_Elastic_Block_Store_vol0123"
         self.settings = ""
+        self.operators = "[]"
         self._bin = home / "bin"
         for directory in (self._bin, self.by_id, self.root / "run", self.volume, self.bucket):
             directory.mkdir(parents=True)
@@ -110,12 +115,14 @@ class Machine:
         values = {
             **{key: str(it.get("Default", "")) for key, it in document["Parameters"].items()},
             **{"ClusterName": "lab", "MasterBundle": self.bundle, "Settings": self.settings},
+            "Operators": self.operators,
             **{"WorkerBundles": "{}", "Zone": "us-east-1a", "SecondZone": "us-east-1b"},
             "AWS::Region": "us-east-1",
         }
         made = {
             "Bucket": ("the-bucket", {}),
             "StateVolume": (VOLUME, {}),
+            "MasterAddress": ("203.0.113.4", {}),
             "MasterInterface": ("eni-1", {"PrimaryPrivateIpAddress": "10.0.0.5"}),
         }
         scope = Scope(values, made, [])
@@ -123,11 +130,24 @@ class Machine:
         data = document["Resources"]["Master"]["Properties"]["UserData"]["Fn::Base64"]
         text = evaluated(data, scope).split("#!/bin/bash\n")[1].rpartition("--//--")[0]
         text = text.replace("/tmp/", f"{root}/")
-        for place in ("/var/lib/eva", "/etc/eva", "/opt/eva", "/etc/systemd", "/dev/", "/run/"):
+        for place in (
+            "/var/lib/eva",
+            "/etc/eva",
+            "/opt/eva",
+            "/etc/systemd",
+            "/dev/",
+            "/run/",
+            "/var/log/",
+        ):
             text = text.replace(place, f"{root}{place}")
         # pip is not there; Python is, but not what the bundle would have installed.
         text = text.replace('/opt/eva/bin/python "$pip/pip"', "/opt/eva/bin/python -c pass")
         return text.replace("python3 - <<", f"{os.environ.get('PYTHON', 'python3')} - <<")
+
+    def identities(self) -> object:
+        section = self.master_yaml()["ec2"]
+        assert isinstance(section, dict)
+        return section["identities"]
 
     def boot(self) -> Boot:
         """Boot until the script ends: mounts are gone, the disk and the root directory are not."""
@@ -220,6 +240,24 @@ def test_a_volume_with_another_state_or_none_is_not_used(machine: Machine, conte
     assert "the master is not started" in boot.said
 
 
+def test_a_volume_made_of_a_snapshot_takes_the_place_of_the_stacks(machine: Machine) -> None:
+    machine.boot()
+    restored = machine.volume / "restored"
+    assert not restored.exists()
+    copy = machine.by_id / "nvme-Amazon_Elastic_Block_Store_vol0999"
+    copy.write_text("xfs\n")
+    machine.disk.unlink()
+    (machine.bucket / "settings/state-volume").write_text("vol-0999\n")
+    boot = machine.boot()
+    assert boot.code == 0, boot.said
+    assert boot.started
+    assert restored.exists()
+    # The master is told once; later boots find the state that they left.
+    restored.unlink()
+    assert machine.boot().started
+    assert not restored.exists()
+
+
 def test_the_state_of_an_earlier_release_is_adopted(machine: Machine) -> None:
     machine.disk.write_text("xfs\n")
     (machine.volume / "pki").mkdir()
@@ -281,6 +319,41 @@ def test_own_settings_go_over_those_that_were_generated(machine: Machine) -> Non
     assert "catalog" not in machine.master_yaml()
 
 
+def test_what_is_left_for_users_holds_no_token(machine: Machine) -> None:
+    assert machine.boot().started
+    left = json.loads((machine.root / "parameter").read_text())
+    assert left == {
+        "address": "203.0.113.4:7411",
+        "ca": "CA",
+        "made_of": [machine.bundle, "", "[]"],
+    }
+
+
+def test_operators_of_the_stack_stay_beside_identities_of_the_own_settings(
+    machine: Machine,
+) -> None:
+    deployers = [entry("user/dora"), entry("role/Admin")]
+    machine.operators = json.dumps(deployers)
+    # The path of a role says nothing: an account has one role of a name.
+    own = [entry("role/ops/Admin", role="viewer"), entry("user/ana", role="user")]
+    content = yaml.safe_dump({"settings": {"ec2": {"identities": own}}, "files": {}}).encode()
+    (machine.bucket / "settings").mkdir()
+    (machine.bucket / "settings/own.yaml").write_bytes(content)
+    assert machine.boot().started
+    assert machine.identities() == deployers
+    # A deployment waits until the parameter has the stack's operators, to the letter.
+    left = json.loads((machine.root / "parameter").read_text())
+    assert left["made_of"][-1] == machine.operators
+    machine.settings = f"settings/own.yaml#sha256={hashlib.sha256(content).hexdigest()}"
+    assert machine.boot().started
+    assert machine.identities() == [deployers[0], *own]
+
+
+def entry(name: str, role: str = "operator") -> dict[str, str]:
+    """An entry of ec2.identities."""
+    return {"arn": f"arn:aws:iam::123456789012:{name}", "user": "somebody", "role": role}
+
+
 def test_settings_that_arrive_damaged_start_nothing(machine: Machine) -> None:
     (machine.bucket / "settings").mkdir()
     (machine.bucket / "settings/own.yaml").write_bytes(b"settings: {}")
@@ -288,3 +361,33 @@ def test_settings_that_arrive_damaged_start_nothing(machine: Machine) -> None:
     boot = machine.boot()
     assert boot.code != 0
     assert not boot.started
+
+
+def last_words(machine: Machine) -> str:
+    file = machine.bucket / "objects/boots/master.log"
+    return file.read_text() if file.exists() else ""
+
+
+def test_a_master_that_does_not_start_leaves_the_end_of_its_log_in_the_bucket(
+    machine: Machine,
+) -> None:
+    (machine.root / "denied").touch()
+    (machine.root / "var/log").mkdir(parents=True)
+    (machine.root / "var/log/cloud-init-output.log").write_text("eva: not yet: test -e disk\n")
+    boot = machine.boot()
+    assert boot.code != 0
+    assert "not yet: test -e disk" in last_words(machine)
+    assert "error: UnauthorizedOperation" in last_words(machine)
+    # Not only at the end: a script that waits tells meanwhile.
+    assert boot.log.count("aws s3 cp") > 4
+    (machine.root / "denied").unlink()
+    assert machine.boot().started
+    assert last_words(machine) == ""
+
+
+def test_a_master_speaks_on_the_console(machine: Machine) -> None:
+    machine.boot()
+    unit = machine.root / "etc/systemd/system/eva-master.service.d/volume.conf"
+    sections = unit.read_text().split("[Service]")
+    assert "StartLimitIntervalSec=0" in sections[0]
+    assert "StandardError=journal+console" in sections[1]

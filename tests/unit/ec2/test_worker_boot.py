@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -29,9 +30,12 @@ done
     "mkfs.ext4": 'echo "mkfs ${!#}" >>"$LOG"',
     "mdadm": 'echo "mdadm $*" >>"$LOG"',
     "mount": 'echo "mount $*" >>"$LOG"',
+    "df": 'echo Size; if [ "${!#}" = / ]; then echo 300; else echo "$FAST_KIB"; fi',
     "mountpoint": "false",
     "pidof": "exit 1",
     "dockerd": "true",
+    "docker-credential-ecr-login": "true",
+    "dnf": 'echo "dnf $*" >>"$LOG"; test -e "$ROOT/dnf-works"',
     "docker": 'test -e "$ROOT/running" && cat "$ROOT/images"',
     "systemctl": """
 echo "systemctl $*" >>"$LOG"
@@ -50,6 +54,7 @@ class Machine:
         self.root = home / "root"
         self.log = home / "log"
         self._bin = home / "bin"
+        self.disk_mib, self.fast_kib = 0, 200
         self._bin.mkdir()
         for name, text in _COMMANDS.items():
             (self._bin / name).write_text(f"#!/bin/bash\n{text}\n")
@@ -94,7 +99,9 @@ class Machine:
             f"set -Eeuo pipefail\ntrap 'echo failed in $LINENO >&2; exit 9' ERR\n{helpers}{stage}"
         )
         with plain_name(self.root) as (root, descriptor):
-            script = re.sub(r"(?<![\w/])/(dev/disk|mnt|var/lib|opt|etc)", rf"{root}/\1", script)
+            script = re.sub(
+                r"(?<![\w/])/(dev/disk|mnt|var/lib|opt|etc|root)", rf"{root}/\1", script
+            )
             done = subprocess.run(
                 ["bash", "-c", script],
                 capture_output=True,
@@ -106,6 +113,8 @@ class Machine:
                     "ROOT": str(self.root),
                     "LOG": str(self.log),
                     "gpus": "0",
+                    "disk_mib": str(self.disk_mib),
+                    "FAST_KIB": str(self.fast_kib),
                     "stages": f"{root}/var/lib/eva/boot",
                 },
             )
@@ -135,6 +144,19 @@ def test_one_disk_becomes_the_place_of_tasks_and_of_the_engine(machine: Machine)
         "mount --bind /mnt/docker /var/lib/docker",
     ]
     assert (machine.root / "mnt/eva/boot").read_text() == "machine 1\n"
+
+
+@pytest.mark.parametrize(
+    ("disk_mib", "fast_kib", "used"), [(0, 200, True), (1, 300, True), (1, 299, False)]
+)
+def test_tasks_that_state_a_disk_have_it_on_the_larger_one(
+    disk_mib: int, fast_kib: int, used: bool, machine: Machine
+) -> None:
+    machine.disk_mib, machine.fast_kib = disk_mib, fast_kib
+    machine.add_disk("nvme1n1")
+    log = machine.boot()
+    assert ("mount --bind /mnt/eva /var/lib/eva" in log) is used
+    assert ("mount --bind /mnt/docker /var/lib/docker" in log) is used
 
 
 def test_several_disks_are_striped_without_a_question(machine: Machine) -> None:
@@ -188,6 +210,30 @@ def test_of_several_disks_those_that_nothing_uses_are_taken(machine: Machine) ->
 def test_disks_that_are_used_without_a_place_are_left_alone(machine: Machine) -> None:
     machine.add_disk("nvme1n1", "[SWAP]")
     assert [line for line in machine.boot() if not line.startswith("systemctl")] == []
+
+
+ECR = "# Images in ECR"
+
+
+def test_images_of_ecr_are_fetched_with_the_instances_role(machine: Machine) -> None:
+    assert machine.boot(ECR, "stage containers") == []
+    config = machine.root / "root/.docker/config.json"
+    assert json.loads(config.read_text()) == {"credsStore": "ecr-login"}
+    # An image of the operator's own may come with other settings.
+    config.write_text("{}")
+    machine.boot(ECR, "stage containers")
+    assert config.read_text() == "{}"
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_a_machine_without_the_helper_installs_it_or_goes_on(machine: Machine, works: bool) -> None:
+    machine.without("docker-credential-ecr-login")
+    if works:
+        (machine.root / "dnf-works").touch()
+    assert machine.boot(ECR, "stage containers") == [
+        "dnf -y -q install amazon-ecr-credential-helper"
+    ]
+    assert (machine.root / "root/.docker/config.json").exists() is works
 
 
 def test_the_engine_and_the_worker_are_spared_when_memory_runs_out(machine: Machine) -> None:

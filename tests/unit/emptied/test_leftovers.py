@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from eva_master.control.features.emptied import giving_way, leftovers
-from eva_master.model.planning.plan import Assign, Duplicate, Hold, NewInstance, Plan
+from eva_master.model.catalog import told_apart, with_disk
+from eva_master.model.planning.plan import Assign, ExtraRun, Hold, NewInstance, Plan
 from eva_master.model.planning.snapshot import InstanceView, RemainingWork, RunView, Snapshot
 from eva_master.model.planning.standing import Line, Pool
 from eva_master.packing.plan_effect import PlanEffect, Unit
@@ -97,6 +98,19 @@ def test_what_is_of_another_offering_or_not_free_is_left_alone(view: InstanceVie
     assert used(plan, snapshot(view), lambda _: True) == (plan, {})
 
 
+@pytest.mark.parametrize(("gib", "taken"), [(0, False), (49, False), (50, True), (80, True)])
+def test_an_instance_with_too_small_a_disk_is_left_alone(gib: int, taken: bool) -> None:
+    machine = replace(SMALL.type, sized_disk=True)
+    sold = replace(SMALL, type=replace(machine, capacity=replace(machine.capacity, disk_mib=10**6)))
+    seen = snapshot(replace(empty(E1), offering=told_apart(with_disk(sold, gib * 1_024))))
+    need = replace(task(2).demand[0][1], disk_mib=50 * 1_024)
+    wants = replace(task(2), demand=((SMALL.type.family, need),))
+    seen = replace(seen, runs=tuple(replace(run, task=wants) for run in seen.runs))
+    plan = replace(bought(1), launches=(NewInstance(0, sold),))
+    _, reused = used(plan, seen, lambda _: True)
+    assert reused == ({0: E1} if taken else {})
+
+
 def test_what_is_kept_for_others_or_used_by_the_plan_is_left_alone() -> None:
     plan = bought(2)
     assert used(plan, snapshot(empty(E1)), lambda _: False) == (plan, {})
@@ -109,13 +123,13 @@ def test_pools_lines_and_extra_runs_follow() -> None:
     line = Line(("p",), (JobId("j0"),), only=(0,))
     plan = Plan(
         (NewInstance(0, SMALL), NewInstance(1, SMALL)),
-        (Duplicate(RunId("j0/0"), 0, "late"),),
+        (ExtraRun(RunId("j0/0"), 0, "late"),),
         pools=(pool,),
         lines=(line,),
     )
     plan, reused = used(plan, snapshot(empty(E1)), lambda _: True)
     assert reused == {0: E1}
-    assert plan.entries == (Duplicate(RunId("j0/0"), E1, "late"),)
+    assert plan.entries == (ExtraRun(RunId("j0/0"), E1, "late"),)
     assert (plan.pools[0].members, plan.pools[0].closed) == ((E1, 1), (E1,))
     assert plan.lines[0].only == (E1,)
 

@@ -10,7 +10,7 @@ from eva_master.control.features.deadlines import slack
 from eva_master.control.features.replicas import settling
 from eva_master.control.state.store import State
 from eva_master.model.events import JobSubmitted
-from eva_master.model.job import JobSpec, OnFailure, Stage
+from eva_master.model.job import JobSpec, JobStage, OnFailure
 from eva_master.model.records import Job
 from eva_wire.values.errors import InvalidJob
 from eva_wire.values.ids import JobId, Millis, run_id
@@ -96,7 +96,7 @@ def test_ten_tasks_that_all_fail_have_all_ended() -> None:
 def test_what_depends_on_an_array_fails_when_the_array_has_ended() -> None:
     cluster = array(2)
     waits = parse_job(ARRAY, file_name="j", owner="me", catalog=CATALOG, workdir=None, name="next")
-    spec = JobSpec("next", "me", waits.tasks, stage=Stage(depends_on=(NAME,)))
+    spec = JobSpec("next", "me", waits.tasks, stage=JobStage(depends_on=(NAME,)))
     cluster.handle(JobSubmitted("command", spec), at=0)
     after = JobId("next-2")
     end(cluster, 0, 7)

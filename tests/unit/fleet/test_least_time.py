@@ -151,7 +151,7 @@ def test_any_resource_may_be_the_scarce_one() -> None:
     least = least_time([work], {FAST: Resources(4, 4000, 100)})
     assert least is not None
     assert least.bound_ms == pytest.approx(10)
-    assert least.price[FAST] == pytest.approx((0, 1 / 4000, 0))
+    assert least.price[FAST] == pytest.approx((0, 1 / 4000, 0, 0))
     # One piece that is as long as both is not faster than itself.
     long = Need({FAST: Resources(1, 1, 0)}, {FAST: 12.0})
     least = least_time([work, long], {FAST: Resources(4, 4000, 100)})

@@ -7,7 +7,7 @@ from dataclasses import replace
 from eva_master.control.planning.validate_plan import reconcile
 from eva_master.model.catalog import InstanceType, Offering, Purchase
 from eva_master.model.job import Program, TaskSpec
-from eva_master.model.planning.plan import Assign, Fork, Plan, Retire, Suspend
+from eva_master.model.planning.plan import Assign, ExtraRun, Plan, Retire, Suspend
 from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
 from eva_master.model.resources import Resources
 from eva_master.packing.extra_runs import forks
@@ -83,6 +83,11 @@ def _completed(now: Snapshot, *entries: Assign | Suspend) -> PlanEffect:
     return forks.completed(PlanEffect(now, Plan(entries=entries)))
 
 
+def _begun(effect: PlanEffect) -> list[ExtraRun]:
+    """The forks that begin with a plan."""
+    return [entry for entry in effect.plan.entries if isinstance(entry, ExtraRun)]
+
+
 def test_policies_see_no_fork_but_the_first() -> None:
     now = _snapshot(_run("a-1/0", N1), _run("a-1/0+1", N2), _run("b-2/0", None))
     seen = forks.hidden(now)
@@ -95,28 +100,28 @@ def test_policies_see_no_fork_but_the_first() -> None:
 
 def test_idle_nodes_go_to_forks_the_fastest_first() -> None:
     plan = _completed(_snapshot(_run("a-1/0", N1), left=1))
-    assert [it.on for it in plan.forks] == [N3]
+    assert [it.on for it in _begun(plan)] == [N3]
     plan = _completed(_snapshot(_run("a-1/0", N1)))
-    assert [it.on for it in plan.forks] == [N3, N2]
+    assert [it.on for it in _begun(plan)] == [N3, N2]
 
 
 def test_the_job_with_the_fewest_runs_comes_first() -> None:
     both = frozenset({A, B})
     now = _snapshot(_run("a-1/0", N1), _run("b-2/0", N2), forked=both)
-    assert [(it.job, it.on) for it in _completed(now).forks] == [(A, N3)]
+    assert [(it.run, it.on) for it in _begun(_completed(now))] == [("a-1/0", N3)]
     now = _snapshot(_run("a-1/0", N1), _run("a-1/0+1", N2), _run("b-2/0", None), forked=both)
     plan = _completed(now, Assign(RunId("b-2/0"), N2))
     assert [it.run for it in plan.plan.entries if isinstance(it, Retire)] == ["a-1/0+1"]
-    assert [(it.job, it.on) for it in plan.forks] == [(B, N3)]
+    assert [(it.run, it.on) for it in _begun(plan)] == [("b-2/0", N3)]
 
 
 def test_nothing_is_kept_for_forks_that_somebody_pays_for() -> None:
-    assert not _completed(_snapshot(_run("a-1/0", N1), purchase=Purchase.ON_DEMAND)).forks
+    assert not _begun(_completed(_snapshot(_run("a-1/0", N1), purchase=Purchase.ON_DEMAND)))
 
 
 def test_no_fork_begins_where_somebody_waits_or_without_fork_0() -> None:
-    assert not _completed(_snapshot(_run("a-1/0", N1), _run("b-2/0", None))).forks
-    assert not _completed(_snapshot(_run("a-1/0", None))).forks
+    assert not _begun(_completed(_snapshot(_run("a-1/0", N1), _run("b-2/0", None))))
+    assert not _begun(_completed(_snapshot(_run("a-1/0", None))))
 
 
 def test_a_fork_makes_room_in_the_same_plan() -> None:
@@ -136,14 +141,27 @@ def test_forks_end_with_the_place_of_fork_0() -> None:
     now = _snapshot(_run("a-1/0", N1), _run("a-1/0+1", N2))
     plan = _completed(now, Suspend(RunId("a-1/0"), "its turn is over"))
     assert [it.run for it in plan.plan.entries if isinstance(it, Retire)] == ["a-1/0+1"]
-    assert not plan.forks
+    assert not _begun(plan)
     moved = _completed(now, Assign(RunId("a-1/0"), N2))
     assert [it.run for it in moved.plan.entries if isinstance(it, Retire)] == ["a-1/0+1"]
 
 
 def test_forks_that_no_longer_hold_are_dropped() -> None:
     now = _snapshot(_run("a-1/0", N1), _run("b-2/0", N3), left=1)
-    wished = (Fork(A, N1, "beside itself"), Fork(A, N3, "taken"), Fork(B, N2, "has none"))
-    assert not reconcile(now, Plan(), forks=wished).forks
-    lawful = (Fork(A, N2, "free"), Fork(A, N2, "twice"))
-    assert reconcile(now, Plan(), forks=lawful).forks == lawful[:1]
+    own, other = RunId("a-1/0"), RunId("b-2/0")
+    wished = (ExtraRun(own, N1, "beside itself"), ExtraRun(own, N3, "taken"))
+    decision = reconcile(now, Plan(entries=(*wished, ExtraRun(other, N2, "has none"))))
+    assert (decision.extras, decision.dropped) == ((), (other,)), "fork 0 is where it was"
+    lawful = (ExtraRun(own, N2, "free"), ExtraRun(own, N2, "twice"))
+    assert reconcile(now, Plan(entries=lawful)).extras == lawful[:1]
+    assert not reconcile(now, Plan((), (ExtraRun(own, 0, "bought"),))).extras
+
+
+def test_a_fork_beyond_the_limit_takes_no_place_from_fork_0() -> None:
+    now = _snapshot(_run("a-1/0", None), left=1)
+    own = RunId("a-1/0")
+    entries = (Assign(own, N1), ExtraRun(own, N2, "one"), ExtraRun(own, N3, "one too many"))
+    decision = reconcile(now, Plan(entries=entries))
+    assert decision.places == ((own, N1),)
+    assert decision.extras == entries[1:2]
+    assert not decision.dropped

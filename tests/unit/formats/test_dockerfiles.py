@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from eva_worker.errors import StartFailed
-from eva_worker.runtime.docker import dockerfile
+from eva_worker.runtime.docker.images import dockerfile
 
 HONEST = {
     "plain": "FROM python:3.11-slim\nRUN pip install numpy\n",

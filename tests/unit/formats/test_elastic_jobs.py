@@ -129,3 +129,17 @@ def test_what_contradicts_itself_is_refused_with_its_place(
         parse(f"{HEAD}tasks: {tasks}\n")
     assert where in str(refusal.value)
     assert what in str(refusal.value)
+
+
+def test_a_gang_may_say_that_it_spans_zones() -> None:
+    assert parse(HEAD + "tasks: 2\nzones: any\n").spans_zones
+    assert not parse(HEAD + "tasks: 2\nzones: same\n").spans_zones
+    assert not parse(HEAD + "tasks: 2\n").spans_zones
+
+
+@pytest.mark.parametrize("keys", ["kind: array\ntasks: 2", "forks: 2"])
+def test_only_gangs_have_a_say_in_zones(keys: str) -> None:
+    with pytest.raises(InvalidJob) as caught:
+        parse(HEAD + f"{keys}\nzones: same\n")
+    problem = next(item for item in caught.value.problems if item.key == "zones")
+    assert "only the tasks of a gang belong together" in problem.message

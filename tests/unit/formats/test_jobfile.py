@@ -19,6 +19,7 @@ from eva_wire.text.quantities import parse_duration, write_duration
 from eva_wire.values.bounds import JobKind
 from eva_wire.values.errors import InvalidJob, Problem, Unplaceable
 from eva_wire.values.ids import Family, Price
+from eva_wire.values.notices import Topic
 
 
 def offering(name: str, gpus: int, cpus: int, gib: int, limit: int | None = None) -> Offering:
@@ -103,6 +104,14 @@ def test_full_file_is_read_exactly() -> None:
     assert (spec.restarts.checkpoint_ms, spec.restarts.launch_ms) == (8_000, 90_000)
     assert (spec.restarts.grace_period_ms, spec.failing.max_duration_ms) == (90_000, 172_800_000)
     assert (spec.failing.retries, spec.priority) == (5, 7)
+
+
+def test_a_job_may_ask_that_receivers_are_told_of_it() -> None:
+    spec = parse(with_line("notify: [late, end, end]"))
+    assert spec.notify == (Topic.END, Topic.LATE)
+    assert parse(with_line("")).notify == ()
+    with pytest.raises(InvalidJob, match="must be 'end', 'failure', 'late' or 'capped'"):
+        parse(with_line("notify: [leader]"))
 
 
 def test_an_array_may_limit_how_many_tasks_have_a_place() -> None:
@@ -210,7 +219,6 @@ def test_one_throughput_holds_for_all_families() -> None:
     ("line", "key", "message", "hint"),
     [
         ("rnu: x", "rnu", "unknown key 'rnu'", "did you mean 'run'?"),
-        ("secrets: [A]", "secrets", "unknown key 'secrets'", "--env NAME=VALUE"),
         ("total_steps: 0", "total_steps", "must be greater than 0", ""),
         ("total_steps: 1.5", "total_steps", "must be a whole number", ""),
         ("total_steps: '5'", "total_steps", "must be a whole number", ""),
@@ -251,7 +259,6 @@ def test_one_throughput_holds_for_all_families() -> None:
         ("envs: {NNODES: x}", "envs.NNODES", "set by the cluster", "choose another"),
         ("envs: {a-b: x}", "envs.a-b", "cannot be an environment variable", "use letters"),
         ("envs: [a]", "envs", "must hold keys and values", ""),
-        ("envs: {A: null}", "envs.A", "must be text", ""),
         ("storage: {inputs: {a: /data}}", "storage.inputs.a", "is not a URL", "write s3://"),
         ("storage: {inputs: {../a: s3://bucket}}", "storage.inputs.../a", "cannot be a name", ""),
         ("storage: {inputs: {a: file:///etc/shadow}}", *REFUSED_INPUT),
@@ -287,6 +294,9 @@ def test_each_mistake_is_told_with_line_key_and_suggestion(
         ("cpus: 1, memory: -1GiB", "resources.memory", "not a size"),
         ("cpus: 1, memory: 1GiB, gpus: 0.5", "resources.gpus", "whole number"),
         ("cpus: 1, memory: 1GiB, gpus: -1", "resources.gpus", "0 or more"),
+        ("cpus: 1, memory: 1GiB, disk: 200", "resources.disk", "a size needs a unit"),
+        ("cpus: 1, memory: 1GiB, disk: 0GiB", "resources.disk", "greater than 0"),
+        ("cpus: 1, memory: 1GiB, disk: 17179869185MiB", "resources.disk", "17179869184"),
         ("cpus: 1", "resources.memory", "'memory' is missing"),
         ("memory: 1GiB", "resources.cpus", "'cpus' is missing"),
     ],
@@ -417,9 +427,13 @@ def test_reference_names_every_key() -> None:
     assert not {key for key in keys if f"| `{key}` |" not in text}
 
 
-def test_every_job_in_the_guide_is_accepted() -> None:
-    blocks = re.findall(r"```yaml\n(.*?)```", (DOCS / "howto" / "jobs.md").read_text(), re.DOTALL)
-    assert len(blocks) >= 7
+@pytest.mark.parametrize(
+    ("page", "least"), [("jobs", 2), ("arrays", 3), ("chains", 3), ("stops", 1)]
+)
+def test_every_job_in_the_guides_is_accepted(page: str, least: int) -> None:
+    text = (DOCS / "howto" / f"{page}.md").read_text()
+    blocks = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    assert len(blocks) >= least
     for block in blocks:
         parse(block)
 
@@ -492,7 +506,7 @@ def test_short_jobs_that_say_nothing_of_spot_may_use_it_where_room_is_kept_for_t
     assert all((Family("c7i/spot") in dict(task.demand)) is said for task in elsewhere.tasks)
 
 
-def test_a_partition_lends_spot_instances_by_its_own_setting() -> None:
+def test_a_partition_allows_spot_instances_by_its_own_setting() -> None:
     parts = (Partition("day", default=True), Partition("night", short=ShortJobs(60_000)))
     for name, may in (("day", False), ("night", True)):
         spec = parse(
@@ -521,3 +535,49 @@ def test_a_grace_period_that_is_longer_than_allowed_is_named_with_its_line() -> 
         "the grace period is 1d, and at most 10m is allowed (limits.grace_period)"
     )
     assert parse(with_line("grace_period: 10m"), grace_allowed_ms=600_000).restarts.grace_period_ms
+
+
+# -- variables of the caller -----------------------------------------------------------------------
+
+OPEN = (
+    "name: a\nrun: x\nresources: {cpus: 1, memory: 1GiB}\nkind: array\nenvs: {A: , B: ''}\n"
+    "tasks:\n- {name: one, envs: {C: }}\n- {name: two, envs: {C: fixed}}\n"
+)
+
+
+def test_variables_without_a_value_are_the_callers_where_they_stand() -> None:
+    spec = parse(OPEN, caller={"A": "1", "C": "2", "B": "not asked for", "D": "nor this"})
+    assert [dict(task.program.env) for task in spec.tasks] == [
+        {"A": "1", "B": "", "C": "2"},
+        {"A": "1", "B": "", "C": "fixed"},
+    ]
+
+
+def test_one_that_did_not_come_is_told_where_it_stands() -> None:
+    with pytest.raises(InvalidJob) as failure:
+        parse(OPEN, caller={"A": "1"})
+    (problem,) = failure.value.problems
+    assert (problem.key, problem.line) == ("tasks[0].envs.C", 7)
+    assert "none came with the file" in problem.message
+    assert parse(OPEN, caller={"A": "1"}, envs={"C": "3"}).tasks[0].program.env[2] == ("C", "3")
+
+
+def test_values_make_no_difference_to_a_preview() -> None:
+    assert dict(parse(OPEN).tasks[0].program.env) == {"A": "", "B": "", "C": ""}
+
+
+@pytest.mark.parametrize("value", ["x" * 120_001, "a\0b"])
+def test_a_value_of_the_caller_is_checked_as_others_are(value: str) -> None:
+    with pytest.raises(InvalidJob) as failure:
+        parse(OPEN, caller={"A": value, "C": ""})
+    assert failure.value.problems[0].key == "envs.A"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [("$0", "never runs"), ("$2000000", "at most"), ("5", "$5")]
+)
+def test_a_cap_is_money(text: str, words: str) -> None:
+    with pytest.raises(InvalidJob) as caught:
+        parse(f"run: train\nresources: {{cpus: 1, memory: 1GiB}}\nmax_cost: {text}\n")
+    (problem,) = caught.value.problems
+    assert words in f"{problem.message} {problem.hint}"

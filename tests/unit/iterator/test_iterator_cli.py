@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import eva_iterator
 import pytest
 from eva_iterator import cli
 
@@ -64,3 +65,22 @@ def test_says_why_it_cannot_publish(directory: Path, capsys: pytest.CaptureFixtu
     assert cli.main(["checkpoint", str(directory / "missing")]) == 1
     assert "missing" in capsys.readouterr().err
     assert cli.main(["latest"]) == 1
+
+
+def test_a_command_beside_a_task_publishes_nothing_and_reads_what_there_is(
+    monkeypatch: pytest.MonkeyPatch, directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (directory / "state.bin").write_text("of the task")
+    assert cli.main(["checkpoint", str(directory / "state.bin")]) == 0
+    monkeypatch.setenv("EVA_EXEC", "a-command")
+    (directory / "state.bin").write_text("of the command")
+    assert cli.main(["checkpoint", str(directory / "state.bin")]) == 0
+    assert eva_iterator.publish(lambda _: pytest.fail("nothing is to be saved")) == 0
+    errors = capsys.readouterr().err
+    assert errors == (
+        "eva-progress: not published: a command beside a task makes no checkpoints of it\n"
+    )
+    assert cli.main(["latest"]) == 0
+    assert [path.name for path in (directory / "checkpoints").iterdir()] == ["00000001"]
+    latest = Path(capsys.readouterr().out.strip())
+    assert (latest / "state.bin").read_text() == "of the task"

@@ -6,6 +6,8 @@ import contextlib
 import copy
 import pickle
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -364,6 +366,18 @@ def test_the_thread_that_iterates_is_the_one_that_is_stopped(inside: Session) ->
 def test_stopped_crosses_processes() -> None:
     assert pickle.loads(pickle.dumps(Stopped())).code == 143
     assert pickle.loads(pickle.dumps(Stopped(0))).code == 0
+
+
+def test_stopped_crosses_processes_of_dask() -> None:
+    """Its package tblib pickles exceptions by their attributes, and so without the exit code."""
+    program = """
+import pickle
+from eva_iterator import Stopped
+from tblib import pickling_support
+pickling_support.install()
+print([pickle.loads(pickle.dumps(Stopped(code))).code for code in (143, 0)])
+"""
+    assert subprocess.check_output([sys.executable, "-c", program], text=True) == "[143, 0]\n"
 
 
 def test_a_loader_that_fails_for_itself_is_heard(inside: Session) -> None:

@@ -15,7 +15,7 @@ from eva_master.learning.runtimes import (
     VALUES_KEPT,
     VALUES_PER_OWNER,
     WORKLOADS_DOUBTED,
-    Feature,
+    JobFeature,
     RunTimes,
     Spread,
     Traits,
@@ -57,22 +57,22 @@ def prior(times: RunTimes, of: Traits | None = None, owner: str = "me") -> Prior
     return found
 
 
-def spread(times: RunTimes, feature: Feature, value: str, owner: str = "me") -> Spread:
+def spread(times: RunTimes, feature: JobFeature, value: str, owner: str = "me") -> Spread:
     return times.of(owner).spreads[feature, value]
 
 
 def test_what_jobs_have_in_common() -> None:
     values = dict(Traits("w", "train-2026-11-22", Millis(25 * HOUR), LARGE).values())
     assert values == {
-        Feature.WORKLOAD: "w",
-        Feature.NAME: "train",
-        Feature.OWNER: "",
-        Feature.HOUR: "1",
-        Feature.GPUS: "1",
-        Feature.CPUS: "8000",
-        Feature.MEMORY: "65536",
+        JobFeature.WORKLOAD: "w",
+        JobFeature.NAME: "train",
+        JobFeature.OWNER: "",
+        JobFeature.HOUR: "1",
+        JobFeature.GPUS: "1",
+        JobFeature.CPUS: "8000",
+        JobFeature.MEMORY: "65536",
     }
-    assert dict(traits(name="2026").values())[Feature.NAME] == "2026"
+    assert dict(traits(name="2026").values())[JobFeature.NAME] == "2026"
 
 
 def test_with_less_than_three_tasks_nobody_knows() -> None:
@@ -92,14 +92,14 @@ def test_jobs_of_others_say_nothing() -> None:
 def test_a_job_counts_for_one_however_many_tasks_it_has() -> None:
     many = RunTimes().observe("me", traits(), finished(*[MINUTE] * 500), Millis(0))
     both = many.observe("me", traits(), finished(4 * MINUTE), Millis(1))
-    assert exp_of_ppm(spread(both, Feature.WORKLOAD, "w").log) == pytest.approx(
+    assert exp_of_ppm(spread(both, JobFeature.WORKLOAD, "w").log) == pytest.approx(
         2 * MINUTE, rel=0.01
     )
 
 
 def test_old_jobs_fade() -> None:
     times = seen(*[MINUTE] * 100, *[4 * MINUTE] * 40)
-    assert exp_of_ppm(spread(times, Feature.WORKLOAD, "w").log) > 3 * MINUTE
+    assert exp_of_ppm(spread(times, JobFeature.WORKLOAD, "w").log) > 3 * MINUTE
 
 
 def test_the_feature_that_predicted_best_counts_most() -> None:
@@ -134,9 +134,9 @@ def test_a_flood_of_names_is_at_the_cost_of_its_owner_alone() -> None:
         times = times.observe("loud", flood, finished(HOUR), Millis(at))
     assert len(times.of("loud").spreads) == VALUES_PER_OWNER
     assert times.of("quiet") == seen(*[MINUTE] * 5, owner="quiet").of("quiet")
-    assert (Feature.WORKLOAD, f"w-{VALUES_PER_OWNER - 1}") in times.of("loud").spreads
-    assert (Feature.WORKLOAD, "w-0") not in times.of("loud").spreads
-    assert (Feature.OWNER, "") in times.of("loud").spreads  # used by each
+    assert (JobFeature.WORKLOAD, f"w-{VALUES_PER_OWNER - 1}") in times.of("loud").spreads
+    assert (JobFeature.WORKLOAD, "w-0") not in times.of("loud").spreads
+    assert (JobFeature.OWNER, "") in times.of("loud").spreads  # used by each
 
 
 def test_all_owners_together_are_bounded_at_the_cost_of_the_largest() -> None:

@@ -86,7 +86,6 @@ def test_parts_are_asked_for(eva: Run, api: FakeApi) -> None:
         (["train/0", "--all-tasks"], "name the job alone"),
         (["train", "--all-tasks", "--task", "1"], "name the job alone"),
         (["train/nope"], "its tasks are named chief, worker"),
-        (["train/worker"], "2 tasks of train-1 are named 'worker': write train-1/1, train-1/2"),
         (["alone/chief"], "its tasks have no names; write alone-2/0"),
     ],
 )

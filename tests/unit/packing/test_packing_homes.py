@@ -11,9 +11,9 @@ from eva_master.model.planning.plan import NewInstance
 from eva_master.packing.configuration.build import Configuration, Host, configure
 from eva_master.packing.local_search.configuration_cost import evaluate
 from eva_master.packing.local_search.cost_model import CostWeights
-from eva_master.packing.local_search.homing import finished
+from eva_master.packing.local_search.homing import send_home
 from eva_master.packing.local_search.load_cache import LoadCache
-from eva_master.packing.local_search.working_configuration import WorkingConfiguration
+from eva_master.packing.local_search.search_start import begun, configuration, search_start
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.packing.round_work import WorkBudget, WorkKind
 from eva_wire.values.ids import InstanceId
@@ -43,11 +43,19 @@ def settled(made: Cluster, hosts: Sequence[Host]) -> tuple[list[Host], int]:
         row[problem.class_of[run]] = row.get(problem.class_of[run], 0) + 1
     launches = tuple(NewInstance(key, BOX) for key in contents if isinstance(key, int))
     start = Configuration(dict(zip(runs, hosts, strict=True)), contents, launches, {})
-    working = WorkingConfiguration(problem, cache, start)
-    found = finished(working, start)
-    assert working.total == evaluate(problem, cache.terms, found)
+    found, cost = sent_home(problem, cache, start, WorkBudget())
     assert len(found.launches) == sum(isinstance(host, int) for host in set(found.places.values()))
-    return [found.places[run] for run in runs], working.total
+    return [found.places[run] for run in runs], cost
+
+
+def sent_home(
+    problem: Problem, cache: LoadCache, start: Configuration, budget: WorkBudget
+) -> tuple[Configuration, int]:
+    numbered = search_start(problem, cache, start)
+    home = send_home(numbered, cache, begun(numbered), budget)
+    found = configuration(problem, cache, numbered, home, {})
+    assert home.total == evaluate(problem, cache.terms, found)
+    return found, home.total
 
 
 I0, I1, I2 = (InstanceId(f"i{number}") for number in range(3))
@@ -113,10 +121,8 @@ def test_no_more_instances_are_compared_than_the_budget_of_the_round_allows(pair
     first, second = (run for run in places if problem.runs[run].job in ("j14", "j17"))
     places[first], places[second] = places[second], places[first]
     start = replace(configure(problem, ()), places=places)
-    working = WorkingConfiguration(problem, LoadCache(problem, CostWeights()), start)
     budget = Compared(pairs * WorkKind.EXCHANGED)
-    plan = finished(working, start, budget)
+    plan, _ = sent_home(problem, LoadCache(problem, CostWeights()), start, budget)
     assert budget.most <= pairs
     home = all(place == problem.runs[run].instance for run, place in plan.places.items())
     assert home == (pairs > 0)
-    assert working.total == evaluate(problem, CostWeights(), plan)

@@ -10,12 +10,13 @@ from typing import Any, SupportsIndex
 import pytest
 
 from eva_lab.simulator.cluster.journal import MemoryJournal
+from eva_master.control.features.partitions import membership
 from eva_master.control.machine import Machine
-from eva_master.control.planning import partitioning
 from eva_master.control.settings import Limits, Settings
 from eva_master.control.state.store import State
 from eva_master.model.accounting.tenants import OwnerPatterns
 from eva_master.model.actions import Action, Reply, RequestPlan, StopTask
+from eva_master.model.arithmetic.calendar import month_of
 from eva_master.model.catalog import Catalog, InstanceType, Offering, Purchase
 from eva_master.model.changes import Changes
 from eva_master.model.events import (
@@ -38,7 +39,6 @@ from eva_master.model.fleet.partitions import (
     PartitionLimits,
     Partitions,
     Rule,
-    month_of,
 )
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.planning.plan import Assign, NewInstance, Plan, PolicyMemory
@@ -338,7 +338,7 @@ def test_a_budget_per_month_stops_launches_until_the_next_month_and_nothing_that
     ]
     assert len(cluster.machine.state.live) == 2, "nothing that runs is stopped"
     _, december = month_of(Millis(cluster.now))
-    assert cluster.machine.deadline() is not None
+    assert cluster.machine.next_alarm() is not None
     cluster.handle(Tick(), after_ms=december - cluster.now)
     cluster.answer("main", cluster.one_each("main"))
     assert len(cluster.machine.state.live) == 3
@@ -394,7 +394,7 @@ def test_of_a_large_array_each_task_is_looked_at_once_to_place_it_and_none_to_mo
     spec = JobSpec("a", "op", tasks, kind=JobKind.ARRAY, duration_ms=10**6)
     before = Walked.looks
     partitions = cluster.settings.partitions
-    assert partitioning.chosen(cluster.machine.state, partitions, spec, Millis(START)) == "main"
+    assert membership.chosen(cluster.machine.state, partitions, spec, Millis(START)) == "main"
     cluster.handle(JobSubmitted("a", spec))
     cluster.answer("main")
     assert Walked.looks - before < 2 * len(tasks), "the records of the array walk them once"
@@ -500,7 +500,7 @@ def test_the_journal_of_a_cluster_that_is_not_divided_has_nothing_new() -> None:
     cluster.answer("", cluster.one_each(""), seen=1)
     cluster.up()
     written: Changes = cluster.journal.load()
-    known = ("tenants/", "cost_by_owner/", "cost_by_type/")
+    known = ("tenants/", "cost_by_", "month_of_owner/")
     assert not [name for name in written.values if "/" in name and not name.startswith(known)]
     assert [job.state for job in written.jobs] == [JobState.PENDING]
     assert not any(isinstance(it, StopTask) for it in cluster.handle(Tick()))

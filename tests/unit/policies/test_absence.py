@@ -10,7 +10,8 @@ from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
 from eva_master.model.actions import RequestPlan
 from eva_master.model.events import Phase, ProgressSampled, RunReport, WorkerLost, WorkerRegistered
-from eva_master.model.records import Instance, Job, Progress, TaskRun
+from eva_master.model.progress import Progress
+from eva_master.model.records import Instance, Job, TaskRun
 from eva_wire.values.ids import MILLION, InstanceId, JobId, Millis, RunId
 from tests.fakes.jobs import CATALOG, LARGE, job, task
 from tests.fakes.learned.lessons import lessons_of
@@ -72,7 +73,22 @@ def test_a_master_that_stood_still_has_measured_nothing() -> None:
     known = lessons_of(state).throughput
     steps = 1 + RATE * 10
     # What a worker had sent before the master stopped reading is read half a minute later.
-    late = [replace(_sampled(1, steps + RATE), after_silence=True), _sampled(1, steps + 2 * RATE)]
+    late = [replace(_sampled(1, steps + RATE), disturbed=True), _sampled(1, steps + 2 * RATE)]
     asked = machine.handle(late, Millis(40_000))
     assert lessons_of(state).throughput == known
     assert not [it for it in asked if isinstance(it, RequestPlan)]
+
+
+def test_windows_with_a_user_in_a_task_teach_nothing() -> None:
+    """A shell beside one of two tasks slows both down; once it is gone they are measured again."""
+    machine, state = _two_on_a_box()
+    known = lessons_of(state).throughput
+    steps, now = 1 + RATE * 10, WINDOW_MS
+    for _ in range(4):
+        steps, now = steps + RATE, now + WINDOW_MS
+        asked = machine.handle([replace(_sampled(1, steps), disturbed=True)], Millis(now))
+        assert not [action for action in asked if isinstance(action, RequestPlan)]
+    assert lessons_of(state).throughput == known
+    steps, now = steps + RATE * 10, now + WINDOW_MS
+    machine.handle([_sampled(1, steps)], Millis(now))
+    assert {state.runs[run].progress.rate for run in COPIES} == {RATE}

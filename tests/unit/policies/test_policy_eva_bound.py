@@ -15,7 +15,7 @@ from eva_master.packing.lp.column_generation import EffortLimits
 from eva_master.packing.lp.optimizer import Optimizer, Tier
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.packing.reconfiguration.lower_bound import bounded
-from eva_master.packing.reconfiguration.memory import RoundMemory
+from eva_master.packing.reconfiguration.memory import ReconfigurationMemory
 from eva_master.packing.reconfiguration.options import option
 from eva_master.policies.eva import POLICY
 from eva_master.policies.eva.memory import load
@@ -82,7 +82,7 @@ def test_a_bound_is_proven_further_only_as_long_as_that_helps(crowd):
     problem = Problem(crowd, Valuation())
     present, packed = configure(problem, ()), configure(problem, waiting(problem))
     chosen = option("keep", problem, present, packed)
-    memory, bounds = RoundMemory.afresh(crowd), [0]
+    memory, bounds = ReconfigurationMemory.afresh(crowd), [0]
     hurried = EffortLimits(iterations=1, multisets=256)
     while not memory.settled:
         assert len(bounds) < 50

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
+
+from tests.fakes.traces import job, write_jobs
 
 PROGRAM = """
 import sys
@@ -20,5 +23,27 @@ assert heavy < sys.modules.keys()
 def test_options_are_known_without_what_plans() -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+SIMULATION = """
+import sys
+from click.testing import CliRunner
+from eva_lab.cli.simulate import simulate
+done = CliRunner().invoke(simulate, [*sys.argv[1:], "--policy", "no_packing", "--json"])
+assert done.exit_code == 0, done.output
+heavy = {"scipy", "sqlalchemy", "boto3", "matplotlib", "pyarrow"}
+assert not heavy & sys.modules.keys(), heavy & sys.modules.keys()
+"""
+
+
+def test_a_simulation_loads_what_its_policy_needs(tmp_path: Path) -> None:
+    write_jobs(tmp_path / "t.json", _0=job())
+    done = subprocess.run(
+        [sys.executable, "-c", SIMULATION, str(tmp_path / "t.json")],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr

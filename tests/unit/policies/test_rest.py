@@ -15,7 +15,7 @@ from eva_master.packing.configuration.build import configure, waiting
 from eva_master.packing.configuration.completion import completed
 from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.problem import Problem, Valuation
-from eva_master.packing.reconfiguration.memory import RoundMemory
+from eva_master.packing.reconfiguration.memory import ReconfigurationMemory
 from eva_master.packing.reconfiguration.replan_trigger import ReplanTrigger
 from eva_master.packing.reconfiguration.state_digest import state_digest
 from eva_master.policies.eva import POLICY
@@ -100,14 +100,14 @@ def test_a_search_of_which_nothing_comes_is_over_soon():
     snapshot = cluster.snapshot()
     plan, _ = EVA.plan(snapshot, None)
     assert len(plan.launches) == 5
-    # Of the 5 * 250 that five events are worth.
+    # Of the 2,000 of a round.
     assert plan.figures["iterations"] == 500
 
 
 @pytest.fixture
 def resting():
     """A cluster at rest, with the memory of that."""
-    snapshot, memory = gang_behind_a_lone_task(), RoundMemory()
+    snapshot, memory = gang_behind_a_lone_task(), ReconfigurationMemory()
     placed = tuple(run for run in snapshot.runs if run.instance)
     snapshot = replace(snapshot, runs=placed, jobs=snapshot.jobs[2:3])
     trigger = ReplanTrigger(memory, snapshot, PlannerCache())
@@ -157,7 +157,7 @@ def test_what_only_time_changes_is_no_change(resting):
 def test_answers_to_one_question_end(resting):
     snapshot, _ = resting
     elsewhere = replace(snapshot, runs=(replace(snapshot.runs[0], instance=None),))
-    memory, here, there, asked = RoundMemory(), snapshot, elsewhere, 0
+    memory, here, there, asked = ReconfigurationMemory(), snapshot, elsewhere, 0
     for number in range(20):
         trigger = ReplanTrigger(memory, replace(here, arrivals=10 + number), PlannerCache())
         memory = trigger.remember(memory)
@@ -170,9 +170,9 @@ def test_answers_to_one_question_end(resting):
 
 def test_the_memory_of_answers_survives_the_journal(resting):
     _, memory = resting
-    assert RoundMemory.from_json(json.loads(json.dumps(memory.to_json()))) == memory
+    assert ReconfigurationMemory.from_json(json.loads(json.dumps(memory.to_json()))) == memory
     older = {k: v for k, v in memory.to_json().items() if k not in ("aimed_at", "answers")}
-    assert RoundMemory.from_json(older) == replace(memory, aimed_at="", answers=0)
+    assert ReconfigurationMemory.from_json(older) == replace(memory, aimed_at="", answers=0)
 
 
 # -- who looks for clusters that fail --------------------------------------------------------------

@@ -278,12 +278,12 @@ def test_a_deadline_with_time_to_lose_waits_until_it_has_none() -> None:
     cluster = Cluster((*refused(SMALL, until=10**9), HUGE), eva())
     cluster.submit(due("a", 2, within_ms=60 * 60_000))
     assert cluster.bought == []
-    at = cluster.machine.deadline()
+    at = cluster.machine.next_alarm()
     for _ in range(50):
         if cluster.bought or at is None:
             break
         cluster.handle(at=at)
-        at = cluster.machine.deadline()
+        at = cluster.machine.next_alarm()
     assert [it.offering.id for it in cluster.bought] == [HUGE.id]
     # 10 minutes of work, with one and a half times what a start is assumed to take.
     assert 40 * 60_000 < cluster.now < 50 * 60_000

@@ -16,13 +16,13 @@ TASKS = 60
 def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Tasks that are looked at to price loads."""
     seen: list[int] = []
-    figures = LoadCache._figures_on
+    figures = LoadCache.figures_on
 
     def count(self, family, number):
         seen.append(number)
         return figures(self, family, number)
 
-    monkeypatch.setattr(LoadCache, "_figures_on", count)
+    monkeypatch.setattr(LoadCache, "figures_on", count)
     return seen
 
 

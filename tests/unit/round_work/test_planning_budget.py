@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks.distinct import arrived
 from eva_master.model.planning.plan import Assign
+from eva_master.packing.local_search import search
 from eva_master.packing.local_search.load_cache import LoadCache
 from eva_master.packing.lp.pricing import knapsack
 from eva_master.packing.round_work import WorkKind, round_budgets
@@ -27,6 +28,7 @@ class Counted:
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
     known = Counted()
+    monkeypatch.setattr(search, "compiled", lambda: None)  # which counts the same
     sized, fitting = LoadCache._sized_load, knapsack._DepthFirstSearch._fitting
 
     def load(self, *arguments):

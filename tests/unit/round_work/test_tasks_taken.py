@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.packing.local_search.working_configuration import WorkingConfiguration
+from eva_master.packing.local_search import search
+from eva_master.packing.local_search.reference import Searching
 from eva_master.packing.round_work import WorkKind, round_budgets
 from eva_master.policies.eva import POLICY
 from eva_master.testing.plan_checks import check
@@ -30,13 +31,14 @@ def crowded(members: int) -> Snapshot:
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     counts: list[int] = []
-    take_apart = WorkingConfiguration.take_apart
+    take_apart = Searching.take_apart
 
     def counted(self, slot):
         counts.append(len(slot.movable))
         take_apart(self, slot)
 
-    monkeypatch.setattr(WorkingConfiguration, "take_apart", counted)
+    monkeypatch.setattr(Searching, "take_apart", counted)
+    monkeypatch.setattr(search, "compiled", lambda: None)
     return counts
 
 

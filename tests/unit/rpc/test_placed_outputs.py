@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from eva_master.adapters.loop.clock import SystemClock
 from eva_master.adapters.objects import open_store
 from eva_master.adapters.objects.checkpoints import StoredCheckpoints
 from eva_master.model.actions import PlaceOutputs
@@ -14,6 +15,7 @@ from eva_master.model.events import Event, OutputsPlaced
 from eva_master.ports import ObjectStore
 from eva_wire.values.errors import StorageError
 from eva_wire.values.ids import JobId, RunId
+from tests.fakes.archive import none_ended
 
 OWN, EXTRA, OTHER = RunId("a-1/0"), RunId("a-1/0+1"), RunId("a-1/00")
 BIG = bytes(range(256)) * 70_000
@@ -28,7 +30,7 @@ async def place(store: ObjectStore, times: int = 1) -> list[Event]:
             heard.append(event)
             answered.set()
 
-    adapter = StoredCheckpoints(store, Inbox())  # type: ignore[arg-type]
+    adapter = StoredCheckpoints(store, Inbox(), SystemClock(), none_ended)  # type: ignore[arg-type]
     for _ in range(times):
         await asyncio.to_thread(adapter.place, PlaceOutputs(JobId("a-1"), EXTRA, OWN))
     async with asyncio.timeout(30):

@@ -13,7 +13,7 @@ from eva_master.control.measure import ledger
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
 from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan, Suspend
-from eva_master.model.records import Progress
+from eva_master.model.progress import Progress
 from eva_wire._proto import worker_pb2 as wpb
 from eva_wire.rpc.errors import DETAIL_KEY, BadRequest, detail_of, error_of, status_of
 from eva_wire.values.bounds import JobKind

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from eva_master.adapters.rpc.server.views import _metrics
+from eva_master.adapters.rpc.server.views import metrics_within
 from eva_master.adapters.rpc.workers import messages
-from eva_master.adapters.rpc.workers.sessions import MessageRate
+from eva_master.adapters.rpc.workers.message_rate import MessageRate
 from eva_wire._proto import worker_pb2 as pb
 from eva_wire.values.ids import Millis
 from eva_worker.link import wire
@@ -125,9 +125,9 @@ def test_reports_weigh_what_is_in_them() -> None:
 
 def test_metrics_of_many_tasks_share_a_message() -> None:
     many = [(f"{number:03d}" + "x" * 197, 1.0) for number in range(256)]
-    assert len(_metrics(many, 64 << 10)) == 256
-    assert len(_metrics(many, 1_000)) == 4
-    assert _metrics([("loss", 1.0)], 6) == {}
+    assert len(metrics_within(many, 64 << 10)) == 256
+    assert len(metrics_within(many, 1_000)) == 4
+    assert metrics_within([("loss", 1.0)], 6) == {}
 
 
 @pytest.mark.parametrize("code", [2**31, -(2**31) - 1, 10**30])

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from eva_master.adapters.loop.clock import SystemClock
 from eva_master.adapters.objects import open_store
 from eva_master.adapters.objects.checkpoints import StoredCheckpoints
 from eva_master.model.actions import ListCheckpoints
@@ -14,6 +15,7 @@ from eva_master.model.events import CheckpointsListed, Event
 from eva_master.ports import ObjectStore
 from eva_wire.values.errors import StorageError
 from eva_wire.values.ids import JobId, RunId
+from tests.fakes.archive import none_ended
 
 JOB, FIRST, SECOND = JobId("g-1"), RunId("g-1/0"), RunId("g-1/1")
 
@@ -33,7 +35,7 @@ async def ask(
 ) -> CheckpointsListed:
     inbox = Heard()
     # Asked from the control loop's thread.
-    adapter = StoredCheckpoints(store, inbox)  # type: ignore[arg-type]
+    adapter = StoredCheckpoints(store, inbox, SystemClock(), none_ended)  # type: ignore[arg-type]
     question = ListCheckpoints(7, JOB, (FIRST, SECOND), after, discard)
     await asyncio.to_thread(adapter.request, question)
     async with asyncio.timeout(30):

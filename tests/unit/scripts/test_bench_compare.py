@@ -61,6 +61,26 @@ def test_each_commit_runs_its_own_code_and_leaves_nothing(
     assert git(repository, "status", "--porcelain") == ""
 
 
+def test_each_commit_has_its_own_entry_points(repository: Path) -> None:
+    """The newer commit names another policy, under the name of what is installed here."""
+    for count, tag in enumerate(("one", "two"), 1):
+        points = "".join(f'policy-{number} = "factor:FACTOR"\n' for number in range(count))
+        (repository / "pyproject.toml").write_text(
+            '[project]\nname = "eva-scheduler"\nversion = "0"\n'
+            f'[project.entry-points."eva.policies"]\n{points}'
+        )
+        (repository / "speed.py").write_text(
+            "import json\nfrom importlib.metadata import entry_points\n"
+            "print(json.dumps({'taken': {'s': len(entry_points(group='eva.policies'))}}))\n"
+        )
+        git(repository, "add", ".")
+        git(repository, "commit", "--quiet", "-m", tag)
+        git(repository, "tag", tag)
+    (result,) = compared(repository, "one", "two", [SPEED], 2)
+    assert result.base == {"taken.s": [1, 1]}
+    assert result.new == {"taken.s": [2, 2]}
+
+
 def test_commits_take_turns(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
 

@@ -13,7 +13,7 @@ from eva_master.app.sections.base import PolicySection
 from eva_master.model.catalog import Purchase, spot_family
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Plan, PolicyMemory
-from eva_master.model.planning.snapshot import BackPolicyRoom, InstanceView, Lendable
+from eva_master.model.planning.snapshot import BackPolicyRoom, InstanceView, SharedInstance
 from eva_master.model.resources import NOTHING
 from eva_policies.cloudcoaster import POLICY
 from eva_policies.cloudcoaster.config import Config
@@ -86,9 +86,9 @@ def member(name: str, *, spot: bool = False) -> InstanceView:
     return InstanceView(InstanceId(name), offering, (), ready=True, pool=pool)
 
 
-def node(name: str, *, held: bool) -> Lendable:
+def node(name: str, *, held: bool) -> SharedInstance:
     whole = SERVER.type.capacity
-    return Lendable(
+    return SharedInstance(
         InstanceId(name), SERVER, NOTHING if held else whole, whole if held else NOTHING
     )
 

@@ -70,7 +70,7 @@ def test_who_waits_takes_the_room_that_other_jobs_leave() -> None:
     check(snapshot, plan)
     assert not plan.launches, "three tasks fit beside the long one"
     (pool,) = plan.pools
-    assert (pool.name, pool.members, pool.lent) == ("short.shared", ("i1",), True)
+    assert (pool.name, pool.members, pool.shared) == ("short.shared", ("i1",), True)
     assert plan.lines[0].pools == ("short.shared",)
     assert front.seen is not None
     assert [(it.id, it.free.milli_cpus) for it in front.seen.beside.instances] == [("i1", 4_000)]

@@ -6,12 +6,15 @@ import errno
 import os
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from eva_client.cli import main
+from eva_client.cli.other_names import OTHER_NAMES
 from eva_client.cli.output import failing_output
 from tests.fakes.rpc.api import FakeApi, sample_bill, sample_jobs, sample_state
 
@@ -22,12 +25,12 @@ from tests.fakes.rpc.api import FakeApi, sample_bill, sample_jobs, sample_state
         ("ps", "`eva ls` lists jobs"),
         ("queue", "`eva ls`"),
         ("log", "`eva logs JOB`"),
-        ("exec", "`eva logs -f JOB`"),
-        ("rm", "`eva cancel JOB`"),
+        ("ssh", "`eva exec JOB`"),
         ("stop", "`eva suspend JOB`"),
         ("down", "`eva teardown`"),
         ("launch", "`eva submit FILE`"),
         ("sbatch", "`eva submit FILE`"),
+        ("srun", "`eva run -- COMMAND`"),
         ("sinfo", "`eva nodes`"),
         ("lss", "did you mean `eva ls`?"),
         ("statsu", "did you mean `eva status`"),
@@ -39,6 +42,12 @@ def test_other_names_lead_to_the_command(word: str, told: str) -> None:
     assert result.exit_code == 2
     assert f"Eva has no command {word!r}: " in result.stderr
     assert told in result.stderr
+
+
+def test_no_command_of_eva_is_taken_for_one_of_another_tool() -> None:
+    commands = {*main.list_commands(click.Context(main))}
+    assert {"submit", "demo", "worker"} <= commands
+    assert sorted(commands.intersection(chain.from_iterable(OTHER_NAMES.values()))) == []
 
 
 def test_a_word_that_is_like_nothing_is_only_refused() -> None:

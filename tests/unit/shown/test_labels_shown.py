@@ -49,3 +49,11 @@ def test_a_wrong_filter_of_labels_is_refused(eva: Run, stated: list[str]) -> Non
     result = eva("ls", *(argument for pair in stated for argument in ("-l", pair)))
     assert result.exit_code == 2
     assert "KEY=VALUE" in result.output or "two values of team" in result.output
+
+
+def test_a_job_shows_of_what_receivers_of_notices_are_told(eva: Run, api: FakeApi) -> None:
+    job = next(iter(api.jobs.values()))
+    job.notify.extend(["end", "late"])
+    assert json.loads(eva("status", job.id, "--json").stdout)["notify"] == ["end", "late"]
+    lines = [line.split() for line in eva("status", job.id).stdout.splitlines()]
+    assert ["notify", "end,", "late"] in lines

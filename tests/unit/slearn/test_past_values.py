@@ -13,7 +13,7 @@ import pytest
 from eva_master.learning.knowledge import Knowledge
 from eva_master.learning.run_times.past_values import KEPT, NO_VALUES, PastValues, kept_for
 from eva_master.learning.run_times.posterior import NONE_FINISHED
-from eva_master.learning.runtimes import Feature, RunTimes, Traits
+from eva_master.learning.runtimes import JobFeature, RunTimes, Traits
 from eva_master.model.arithmetic.fixed_point import log_ppm
 from eva_master.model.planning.estimate import LONGEST_MS, Estimates, Source
 from eva_master.model.planning.plan import Json
@@ -188,5 +188,5 @@ def test_the_feature_that_was_off_least_gives_the_values() -> None:
     for hour, took in ((1, 60_000), (0, 6_000_000)):
         found = times.of("me").most_telling(replace(TRAITS, submitted_ms=Millis(hour * 3_600_000)))
         assert found is not None
-        assert found[0] is times.of("me").spreads[Feature.HOUR, str(hour)]
+        assert found[0] is times.of("me").spreads[JobFeature.HOUR, str(hour)]
         assert found[0].last.usual_ms(Estimates.POINT) == pytest.approx(took, rel=1e-4)

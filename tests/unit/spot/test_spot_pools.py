@@ -8,18 +8,18 @@ import random
 import pytest
 
 from eva_master.learning.market.interruptions import Interruptions
-from eva_master.learning.market.pools import Pool, SpotPools
+from eva_master.learning.market.pools import SpotPool, SpotPools
 from eva_master.learning.market.spot_market import SpotMarket
 from eva_master.learning.market.survival import Survival
 from eva_wire.values.ids import MILLIS_PER_HOUR, Millis
 
 MINUTE = 60_000
-HERE = Pool("p3.2xlarge", "us-east-1a")
-NEXT_DOOR = Pool("p3.2xlarge", "us-east-1c")
-ELSEWHERE = Pool("p3.2xlarge", "us-west-2a")
+HERE = SpotPool("p3.2xlarge", "us-east-1a")
+NEXT_DOOR = SpotPool("p3.2xlarge", "us-east-1c")
+ELSEWHERE = SpotPool("p3.2xlarge", "us-west-2a")
 
 
-def watched(pool: Pool, times: list[tuple[bool, int]], step_ms: int = MINUTE) -> SpotPools:
+def watched(pool: SpotPool, times: list[tuple[bool, int]], step_ms: int = MINUTE) -> SpotPools:
     """What is known after a launch was tried every minute, while a pool was there and away."""
     known, now = SpotPools(), 0
     for there, length_ms in times:
@@ -76,10 +76,10 @@ def test_pools_that_were_never_refused_are_worth_what_they_were() -> None:
     lives = Interruptions().seen("p3.2xlarge", 3_600_000, interrupted=True)
     pools = SpotPools().sold(HERE, Millis(0)).ended(HERE, Millis(3_600_000))
     assert pools.loss_per_hour(HERE, Millis(4_000_000), held=True, assumed=0.5) is None
-    assert SpotMarket(lives, pools).documents["interruptions"] is lives
+    assert SpotMarket(lives, pools).documents["interruptions"]() == lives.to_json()
 
 
-def dropping(*pools: Pool) -> SpotPools:
+def dropping(*pools: SpotPool) -> SpotPools:
     """Pools that came back together and run dry together, ten times."""
     known, now = SpotPools(), 0
     for _ in range(10):
@@ -113,7 +113,7 @@ def test_several_launches_of_one_try_are_one_refusal() -> None:
 
 def test_the_journal_keeps_it_and_takes_no_nonsense() -> None:
     market = SpotMarket(Interruptions(), dropping(HERE, NEXT_DOOR, ELSEWHERE))
-    written = json.loads(json.dumps({name: it.to_json() for name, it in market.documents.items()}))
+    written = json.loads(json.dumps({name: made() for name, made in market.documents.items()}))
     assert SpotMarket.from_json(written) == market
     for broken in ({}, {"spot_pools": 1}, {"spot_pools": {"up": {"": [[1], [2]]}, "spells": []}}):
         assert SpotMarket.from_json(broken) == SpotMarket()

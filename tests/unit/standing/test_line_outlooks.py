@@ -45,10 +45,10 @@ class Cluster:
         self.state.put_instance(replace(self.state.instances[made], pool=pool))
         return made
 
-    def say(self, *lines: Line, closed: tuple[InstanceId, ...] = (), lent: bool = False) -> None:
+    def say(self, *lines: Line, closed: tuple[InstanceId, ...] = (), shared: bool = False) -> None:
         """A plan states the pools, and some lines."""
         pools = (
-            Pool("steady", tuple(self.steady), "why", closed=closed, lent=lent),
+            Pool("steady", tuple(self.steady), "why", closed=closed, shared=shared),
             Pool("spot", tuple(self.spot), "why"),
         )
         self.state.membership.state("", tuple(it for it in pools if it.members), lines)
@@ -164,7 +164,7 @@ def test_only_what_no_cloud_takes_back_and_is_ready_counts() -> None:
     assert cluster.line(b).slots == 4
     cluster.say(replace(whole, only=(cluster.steady[2],)))
     assert cluster.line(b).slots == 2
-    cluster.say(whole, lent=True)
+    cluster.say(whole, shared=True)
     assert cluster.line(b).no_bound == "no instance of its pools is ready"
     cluster.say(whole)
     del cluster.state.sessions[cluster.steady[0]]

@@ -91,3 +91,18 @@ def test_lists_say_who_has_suspended_a_job(eva: Run) -> None:
     (bert,) = (it for it in shown if it["id"] == "bert-1")
     assert bert["suspension"] is None
     assert {task["suspension"] for task in bert["tasks"]} == {None}
+
+
+def test_a_cap_is_raised_with_the_resumption(eva: Run, api: FakeApi) -> None:
+    result = eva("resume", "mine", "--max-cost", "$10")
+    assert result.exit_code == 0, result.stderr
+    (call,) = api.of("Resume")
+    assert call.request.max_cost_micro_usd == 10_000_000
+    assert eva("resume", "mine", "--max-cost", "ten").exit_code == 2
+
+
+def test_a_job_at_its_cap_is_asked_of_the_master(eva: Run, api: FakeApi) -> None:
+    api.jobs["rich-1"] = _suspended("rich", "cost", "suspended at its max_cost: $4 of $5 are spent")
+    assert eva("resume", "rich").exit_code == 0
+    assert [call.request.job for call in api.of("Resume")] == ["rich-1"]
+    assert not api.of("Resume")[0].request.HasField("max_cost_micro_usd")

@@ -26,7 +26,9 @@ NOW = Millis(1_000)
 
 def scraped(model: ReadModel) -> dict[tuple[str, ...], float]:
     """Jobs by state, and by tenant and state."""
-    gateway: Any = SimpleNamespace(observe=lambda told: None, latest=lambda timeout: model)
+    gateway: Any = SimpleNamespace(
+        observe=lambda told: None, latest=lambda timeout: model, planning=str
+    )
     metrics = MasterMetrics(
         gateway=gateway,
         inbox=SimpleNamespace(received=0),  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from eva_lab.simulator.cluster.journal import MemoryJournal
 from eva_master.adapters.rpc.server import explain, views
-from eva_master.adapters.rpc.tenant_payments import worth_of
+from eva_master.adapters.rpc.server.shown.lending import worth_of
 from eva_master.control.settings import Settings
 from eva_master.control.state.parts.lending import Lending
 from eva_master.control.state.parts.tenant_tally import TenantTally

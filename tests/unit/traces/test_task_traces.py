@@ -11,7 +11,7 @@ from eva_lab.experiments.runs import cells
 from eva_lab.experiments.schema import load_experiment
 from eva_lab.traces.recipes import TasksRecipe
 from eva_master.adapters.catalog import load_catalog
-from eva_master.learning.runtimes import Feature, Traits
+from eva_master.learning.runtimes import JobFeature, Traits
 from eva_master.model.trace import SLOT, Trace
 from eva_wire.values.errors import InvalidTrace
 from eva_wire.values.ids import Millis
@@ -55,7 +55,7 @@ def test_past_jobs_teach_of_jobs_of_their_name(tmp_path: Path) -> None:
     assert {job.demand for job in trace.past} == {SLOT}
     names = [job.name for job in trace.past] + [job.id for job in trace.jobs]
     assert len(set(names)) == 4, "each has a name of its own"
-    shared = [dict(Traits("w", name, Millis(0), SLOT).values())[Feature.NAME] for name in names]
+    shared = [dict(Traits("w", name, Millis(0), SLOT).values())[JobFeature.NAME] for name in names]
     assert shared[0] == shared[1] == shared[2] != shared[3]
 
 

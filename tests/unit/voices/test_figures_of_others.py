@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from eva_master.adapters.resolving.parse import parse_job
 from eva_master.adapters.rpc.server import learned
 from eva_master.control.features.deadlines.refusing import refusal
+from eva_master.control.features.partitions.membership import chosen
 from eva_master.control.measure import ledger, remaining
-from eva_master.control.planning.partitioning import chosen
 from eva_master.control.planning.snapshot_builder import snapshot
 from eva_master.control.state.store import State
 from eva_master.learning.colocation import key

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from obstore.exceptions import PermissionDeniedError
 
 from eva_master.adapters.resolving.inputs import InputRoots
 from eva_worker.errors import InputRefused, Missing, UnsupportedInput
-from eva_worker.files import beneath
+from eva_worker.files import beneath, download
 from eva_worker.files.download import Fetcher
 from eva_worker.files.inputs import Roots
-from eva_worker.files.objects import Objects
+from eva_worker.files.objects import Objects, _translated
 
 SECRET = "the host's own"
 STORE = "s3://cluster/eva/objects?region=eu-west-1&endpoint=http://localhost:9"
@@ -226,3 +228,36 @@ async def test_a_masters_keys_on_this_machine_are_no_input_unless_their_place_is
     (meant / "x").write_text("x")
     await fetcher(meant).inputs({"x": meant.as_uri()}, tmp_path / "in")
     assert (tmp_path / "in" / "x" / "x").read_text() == "x"
+
+
+@pytest.mark.parametrize("listed", [True, False])
+async def test_an_input_that_may_not_be_read_is_refused_at_once_with_what_to_allow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: bool
+) -> None:
+    """S3 answers 403 for an object that is not there to roles that may not list the bucket."""
+    arrived: list[object] = []
+
+    async def size(*_: object) -> int:
+        with _translated("set"):
+            raise PermissionDeniedError("403 Forbidden")
+        raise AssertionError("unreachable")
+
+    async def sizes(*_: object) -> AsyncIterator[tuple[str, int]]:
+        if not listed:
+            await size()
+        yield "set/x", 1
+
+    async def fetched(_store: object, _target: object, *entry: object) -> None:
+        arrived.append(entry)
+
+    monkeypatch.setattr(Objects, "size", size)
+    monkeypatch.setattr(Objects, "sizes", sizes)
+    monkeypatch.setattr(download, "fetch_read_only", fetched)
+    objects = Objects((tmp_path / "objects").as_uri())
+    fetcher = Fetcher(objects, tmp_path / "cache", Roots(["s3://"], objects.url), [])
+    if listed:
+        await fetcher.inputs({"set": "s3://other/set"}, tmp_path / "in")
+        assert arrived == [("set/x", 1, "set/x")]
+        return
+    with pytest.raises(InputRefused, match=r"allow s3:GetObject.*s3:ListBucket"):
+        await fetcher.inputs({"set": "s3://other/set"}, tmp_path / "in")

@@ -23,7 +23,7 @@ from eva_worker.files.beneath import Directory
 from eva_worker.orders import MOST_STEPS
 from eva_worker.process import peers
 from eva_worker.tasks import progress_server
-from eva_worker.tasks.progress_server import Counters, IteratorServer, ReportRate
+from eva_worker.tasks.progress_server import IteratorServer, ReportRate, StepCounters
 from eva_worker.tasks.socket_places import make_socket_directory, socket_path, socket_secret
 from tests.fakes.patience import DEADLINE_S
 
@@ -31,8 +31,8 @@ _METHOD = "/eva.iterator.v1.Iterator/Report"
 
 
 @pytest.fixture
-def counters(tmp_path: Path) -> Counters:
-    return Counters(tmp_path / "progress.json")
+def counters(tmp_path: Path) -> StepCounters:
+    return StepCounters(tmp_path / "progress.json")
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def counters(tmp_path: Path) -> Counters:
         {"source": "s" * 201, "steps": 1},
     ],
 )
-def test_a_malformed_report_changes_nothing(counters: Counters, report: dict[str, Any]) -> None:
+def test_a_malformed_report_changes_nothing(counters: StepCounters, report: dict[str, Any]) -> None:
     counters.note("good", steps=5, metrics={"loss": 1.0})
     before = counters.progress()
     with pytest.raises(Malformed):
@@ -60,7 +60,7 @@ def test_a_malformed_report_changes_nothing(counters: Counters, report: dict[str
     assert counters.progress() == before
 
 
-def test_the_sum_of_all_processes_is_bounded(counters: Counters) -> None:
+def test_the_sum_of_all_processes_is_bounded(counters: StepCounters) -> None:
     counters.note("a", steps=MOST_STEPS)
     counters.note("a", steps=MOST_STEPS)
     with pytest.raises(Malformed, match="together"):
@@ -69,14 +69,14 @@ def test_the_sum_of_all_processes_is_bounded(counters: Counters) -> None:
     counters.begin_from(0)
 
 
-def test_the_restored_steps_count_too(counters: Counters) -> None:
+def test_the_restored_steps_count_too(counters: StepCounters) -> None:
     counters.begin_from(MOST_STEPS - 1)
     with pytest.raises(Malformed):
         counters.note("a", steps=2)
     counters.note("a", steps=1)
 
 
-def test_metrics_of_many_reports_are_counted_together(counters: Counters) -> None:
+def test_metrics_of_many_reports_are_counted_together(counters: StepCounters) -> None:
     for number in range(256):
         counters.note("a", steps=number, metrics={f"m{number}": 1.0})
     with pytest.raises(Malformed, match="256 metrics"):
@@ -85,7 +85,7 @@ def test_metrics_of_many_reports_are_counted_together(counters: Counters) -> Non
     assert counters.progress().metrics["m0"] == 2.0
 
 
-def test_processes_are_counted(counters: Counters) -> None:
+def test_processes_are_counted(counters: StepCounters) -> None:
     for number in range(1_024):
         counters.note(str(number), steps=1)
     with pytest.raises(Malformed, match="sources"):
@@ -93,7 +93,7 @@ def test_processes_are_counted(counters: Counters) -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_a_loss_that_is_no_number_is_not_shown(counters: Counters, value: float) -> None:
+def test_a_loss_that_is_no_number_is_not_shown(counters: StepCounters, value: float) -> None:
     """Programs diverge. What was shown before no longer holds either."""
     counters.note("a", steps=1, metrics={"loss": 1.0, "accuracy": 0.5})
     counters.note("a", steps=2, metrics={"loss": value})
@@ -104,7 +104,7 @@ def test_a_loss_that_is_no_number_is_not_shown(counters: Counters, value: float)
 def test_what_an_earlier_agent_believed_is_not_believed(tmp_path: Path) -> None:
     document = {"steps": {"a": 2**64 - 1, "b": 2**64 - 1}, "base": 0}
     (tmp_path / "progress.json").write_text(json.dumps(document))
-    assert Counters(tmp_path / "progress.json").progress().steps == 0
+    assert StepCounters(tmp_path / "progress.json").progress().steps == 0
 
 
 def test_reports_that_come_too_often_are_dropped_and_floods_fail() -> None:
@@ -151,7 +151,7 @@ class Bench:
     def __init__(self, directory: Path) -> None:
         self.socket = socket_path(directory)
         self.refusals: list[str] = []
-        self.counters = Counters(directory / "progress.json")
+        self.counters = StepCounters(directory / "progress.json")
         self.owned = True
         self.server = IteratorServer(
             self.socket, self.counters, self.refusals.append, owns=self._owns, secret=SECRET

@@ -22,7 +22,7 @@ from eva_worker.settings import Settings
 from eva_worker.tasks import progress_server
 from eva_worker.tasks.devices import Assignment
 from eva_worker.tasks.endings import filled_by, not_begun
-from eva_worker.tasks.progress_server import Counters
+from eva_worker.tasks.progress_server import StepCounters
 from eva_worker.tasks.records import AttemptRecords, Began, Record, Stage
 from tests.fakes.rpc.authority import authority
 
@@ -145,13 +145,13 @@ def test_key_and_path_are_inverse() -> None:
 
 def test_counts_add_up_over_sources_and_survive(tmp_path: Path) -> None:
     path = tmp_path / "progress.json"
-    counters = Counters(path)
+    counters = StepCounters(path)
     counters.note("a", steps=5, published=1, metrics={"loss": 2.0})
     counters.note("b", steps=3, total=100, metrics={"loss": 1.0, "accuracy": 0.5})
     counters.note("a", steps=4)  # Overtaken by a later one.
     counters.save()
     counters.note("a", steps=6)
-    again = Counters(path)
+    again = StepCounters(path)
     assert again.progress().steps == 8
     again.note("a", steps=6)
     assert again.progress() == counters.progress()
@@ -164,7 +164,7 @@ async def test_counts_go_on_from_the_restored_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress_server, "_KEPT_WITHIN_S", 0.0)
-    counters = Counters(tmp_path / "progress.json")
+    counters = StepCounters(tmp_path / "progress.json")
     counters.begin_from(400)
     counters.note("a", steps=50, total=600)
     assert counters.progress().steps == 450
@@ -178,11 +178,11 @@ async def test_counts_go_on_from_the_restored_checkpoint(
     counters.note("a", steps=95, published=4, kept=95)
     assert await counters.steps_kept(3) == 487
     counters.save()
-    assert Counters(tmp_path / "progress.json").progress().steps == 502
+    assert StepCounters(tmp_path / "progress.json").progress().steps == 502
 
 
 async def test_a_checkpoint_that_is_seen_before_its_report_waits_for_it(tmp_path: Path) -> None:
-    counters = Counters(tmp_path / "progress.json")
+    counters = StepCounters(tmp_path / "progress.json")
     assert await counters.steps_kept(1) == 0  # Of a program that reports nothing.
     counters.note("a", steps=36)
     kept = asyncio.create_task(counters.steps_kept(1))

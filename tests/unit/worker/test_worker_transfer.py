@@ -24,6 +24,7 @@ from eva_worker.errors import (
     UnstorableName,
     UnsupportedInput,
 )
+from eva_worker.files import upload
 from eva_worker.files.beneath import File
 from eva_worker.files.download import Fetcher, FileEntry, checkpoint_manifest, read_manifest
 from eva_worker.files.inputs import Roots
@@ -272,6 +273,27 @@ async def test_a_member_of_a_gang_stores_every_generation_and_keeps_what_others_
         await uploader(objects, tmp_path, gang=("job-1/1", "job-1/2")).all()
     stored = {key.split("/")[4] for key in await keys(objects, "jobs/job-1/0/checkpoints")}
     assert stored == {"00000002", "00000004", "00000005"}
+
+
+async def test_a_file_that_the_store_does_not_copy_is_stored_again(
+    objects: Objects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise each later checkpoint would wait for the same copy."""
+    copies = []
+
+    async def copy(source: str, key: str) -> None:
+        copies.append((source, key))
+        raise StoreUnavailable("a copy took longer than ten minutes")
+
+    monkeypatch.setattr(upload, "PART", 4)
+    monkeypatch.setattr(objects, "copy", copy)
+    up = uploader(objects, tmp_path)
+    for generation in (1, 2):
+        write(tmp_path / "checkpoints" / f"{generation:08d}" / "m", "unchanged")
+        await up.all()
+    assert up.generation == 2
+    assert len(copies) == 1
+    assert await objects.get("jobs/job-1/0/checkpoints/00000002/files/m") == b"unchanged"
 
 
 async def test_what_a_gang_began_from_stays(objects: Objects, tmp_path: Path) -> None:

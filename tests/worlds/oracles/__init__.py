@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from tests.worlds.oracles import beside, costs, ends, instances, telling, turns
+from tests.worlds.oracles import beside, costs, ends, instances, needs, telling, turns
 from tests.worlds.oracles.waiting import Waits
 from tests.worlds.records import Finding, Story
 from tests.worlds.world import World
@@ -20,6 +20,8 @@ ORACLES: Mapping[str, Oracle] = {
     "unused": instances.unused,
     "launches": instances.launches,
     "ends": ends.ends,
+    "room": needs.room,
+    "secret": needs.secrets,
     "turn": turns.turns,
     "urgent": turns.overtaken,
     "preview": telling.previews,

@@ -80,8 +80,8 @@ def _alone(story: Story, waits: Waits, task: Task) -> float:
     kind, price = min(options, key=lambda it: cost(*it))
     total = members * cost(kind, price)
     boots = sum(
-        it.verb in ("suspend", "drain", "interrupt", "move", "restart")
-        and (it.subject == job.name or it.verb in ("drain", "interrupt", "restart"))
+        it.verb in ("drain", "interrupt", "restart")
+        or (it.verb in ("suspend", "unset", "move") and story.concerns(it, job))
         for it in story.orders
     )
     failures = sum(not _well(it) and not it.stopped for it in attempts)
@@ -117,11 +117,11 @@ def _never_started(story: Story, task: Task) -> float:
         return 0.0
     least = min((kind for kind in story.world.kinds if _fits(kind, job)), key=_price, default=None)
     for order in sorted(story.orders, key=lambda it: it.at_ms) if least is not None else ():
-        if order.subject != job.name or least is None:
+        if least is None or not story.concerns(order, job):
             continue
-        if order.verb == "resume":
+        if order.verb in ("resume", "set"):
             since = order.at_ms
-        elif order.verb in ("suspend", "cancel") and order.at_ms > since:
+        elif order.verb in ("suspend", "unset", "cancel") and order.at_ms > since:
             booted = max(min((order.at_ms - since) / 1000, least.boot_s), story.world.minimum_s)
             total += task.members * least.price / 1e6 * booted / 3600
             since = float("inf")
@@ -136,7 +136,7 @@ def _fits(kind: Kind, job: Job) -> bool:
     needs = job.keys["resources"]
     memory = int(str(needs["memory"]).removesuffix("GiB"))
     enough = needs["cpus"] <= kind.cpus and memory <= kind.memory_gib
-    return enough and needs.get("gpus", 0) <= kind.gpus
+    return enough and needs.get("gpus", 0) <= kind.gpus and job.disk_gib <= kind.disk_gib
 
 
 def _well(attempt: Attempt) -> bool:

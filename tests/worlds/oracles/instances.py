@@ -25,7 +25,7 @@ def bought_again(story: Story, waits: Waits) -> Iterator[Finding]:
 
     A task that has a place on an instance which boots already does not count. An instance bought
     again is for something that came, or was resumed, in between; `beside_boot` judges whether the
-    task should have had the one that went.
+    task should have had the one that went. An instance with more disk is another one.
     """
     for launch in story.bought():
         ending = launch.ending_ms
@@ -37,6 +37,7 @@ def bought_again(story: Story, waits: Waits) -> Iterator[Finding]:
                 for it in story.bought()
                 if it.offering == launch.offering
                 and it.partition == launch.partition
+                and it.disk_gib <= launch.disk_gib
                 and ending <= it.asked_ms <= ending + launch.kind.boot_s * 1000
             ),
             None,
@@ -74,6 +75,8 @@ def beside_boot(story: Story, waits: Waits) -> Iterator[Finding]:
         due = launch.asked_ms + launch.kind.boot_s * 1000
         ready = max(ending, due if launch.ready_ms is None else launch.ready_ms)
         for other in story.bought():
+            if _first_disk(story, other) > launch.disk_gib:
+                continue
             users = [it.job for it in story.on(other.id)[:1]]
             task = next((it for it in waits.tasks if it.job.name in users), None)
             if (
@@ -93,6 +96,14 @@ def beside_boot(story: Story, waits: Waits) -> Iterator[Finding]:
                     f" {other.id} of the same offering, which boots for another {left:.1f} s",
                     ending,
                 )
+
+
+def _first_disk(story: Story, launch: Launch) -> int:
+    """Disk that the tasks need together which begin first on an instance."""
+    attempts = story.on(launch.id)
+    first = min((attempt.from_ms for attempt in attempts), default=0)
+    began = (attempt.job for attempt in attempts if attempt.from_ms == first)
+    return sum(story.world.job(name).disk_gib for name in began)
 
 
 def idle(story: Story, waits: Waits) -> Iterator[Finding]:
@@ -127,10 +138,11 @@ def _whole(
     story: Story, waits: Waits, task: Task, room: dict[str, list[tuple[int, int]]], at: int
 ) -> bool:
     """Whether all members of a gang would find a place on what is empty."""
-    cpus, places = task.job.keys["resources"]["cpus"], 0
+    cpus, disk, places = task.job.keys["resources"]["cpus"], task.job.disk_gib, 0
     for launch in story.launches.values():
         if any(a <= at < b for a, b in room[launch.id]) and waits.fits(task, launch, at):
-            places += launch.kind.cpus // cpus
+            most = launch.kind.cpus // cpus
+            places += min(most, launch.disk_gib // disk) if disk else most
     return places >= task.members
 
 

@@ -110,6 +110,7 @@ def _overtakes(waits: Waits, task: Task, other: Task, launch: Launch, start: int
     fits = (
         needs["cpus"] <= kind.cpus
         and needs.get("gpus", 0) <= kind.gpus
+        and task.job.disk_gib <= kind.disk_gib
         and int(str(needs["memory"]).removesuffix("GiB")) <= kind.memory_gib
         and (task.job.keys.get("spot", "never") != "never" if launch.spot else True)
         and (launch.spot or task.job.keys.get("spot") != "only")

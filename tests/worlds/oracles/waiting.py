@@ -152,22 +152,17 @@ class Waits:
                 yield way.from_ms, way.to_ms
 
     def _rests(self, task: Task) -> Iterator[Span]:
-        """When its user wants it to rest, or it waits for the spot market."""
-        since = None
+        """When its user wants it to rest, it moves, or a secret of it is missing."""
+        suspended = _between(self.story, task.job, "suspend", "resume", None)
+        for start, end in (*suspended, *without_secret(self.story, task.job)):
+            yield start, end + STOP_MS + _SLACK_MS
         for order in self.story.orders:
             if order.subject != task.job.name:
                 continue
-            if order.verb == "suspend" and since is None:
-                since = order.at_ms
-            elif order.verb == "resume" and since is not None:
-                yield since, order.at_ms + STOP_MS + _SLACK_MS
-                since = None
-            elif order.verb == "cancel":
+            if order.verb == "cancel":
                 yield order.at_ms, FOREVER
             elif order.verb == "move":
                 yield order.at_ms, order.at_ms + STOP_MS + _SLACK_MS
-        if since is not None:
-            yield since, FOREVER
 
     # -- where it may be -------------------------------------------------------------------------
 
@@ -186,6 +181,7 @@ class Waits:
             needs["cpus"] <= kind.cpus
             and int(str(needs["memory"]).removesuffix("GiB")) <= kind.memory_gib
             and needs.get("gpus", 0) <= kind.gpus
+            and task.job.disk_gib <= launch.disk_gib
             and self._market(task, launch, at_ms)
             and (launch.partition or self._default) == self.partition(task.job, at_ms)
             and self._allowed(task, launch, at_ms)
@@ -231,6 +227,26 @@ class Waits:
             and min(it.from_ms, self.story.launches[it.instance].asked_ms) <= at_ms
             and (it.to_ms is None or at_ms < it.to_ms)
         }
+
+
+def without_secret(story: Story, job: Job) -> Iterator[Span]:
+    """The time in which a secret of a job is not set; none is at first."""
+    if "secrets" in job.keys:
+        yield from _between(story, job, "unset", "set", -1)
+
+
+def _between(story: Story, job: Job, begin: str, end: str, since: int | None) -> Iterator[Span]:
+    """The time from orders about a job until others; `since` if it has begun before all orders."""
+    for order in story.orders:
+        if not story.concerns(order, job):
+            continue
+        if order.verb == begin and since is None:
+            since = order.at_ms
+        elif order.verb == end and since is not None:
+            yield since, order.at_ms
+            since = None
+    if since is not None:
+        yield since, FOREVER
 
 
 def empties(story: Story, launch: Launch) -> list[Span]:

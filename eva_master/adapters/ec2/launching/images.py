@@ -5,19 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from eva_master.model.catalog import InstanceType, base_family
 from eva_wire.values.errors import CloudError
 
+T = TypeVar("T")
 PARAMETER = "ssm:"
 _FRESH_S = 3600.0
 """Seconds for which a looked-up image is used, even if a newer one is published."""
 
-_SUPPORTED: tuple[tuple[re.Pattern[str], frozenset[str]], ...] = (
+_SUPPORTED: tuple[tuple[re.Pattern[str], frozenset[str], int], ...] = (
     (
         re.compile(r".*/arm64/base-oss-nvidia-driver-gpu-.*"),
         frozenset({"g5g", "p6e-gb200"}),
+        75,
     ),
     (
         re.compile(r".*/base-oss-nvidia-driver-gpu-.*"),
@@ -27,21 +29,24 @@ _SUPPORTED: tuple[tuple[re.Pattern[str], frozenset[str]], ...] = (
                 *("p4d", "p4de", "p5", "p5e", "p5en", "p6-b200", "p6-b300"),
             }
         ),
+        75,
     ),
     (
         re.compile(r".*/base-proprietary-nvidia-driver-.*"),
         frozenset({"g3", "g3s", "p3", "p3dn"}),
+        75,
     ),
-    (re.compile(r".*/ami-amazon-linux-latest/.*"), frozenset()),
+    (re.compile(r".*/ami-amazon-linux-latest/.*"), frozenset(), 8),
 )
-"""GPU families whose driver AWS's images have, by the parameter that names the image.
+"""GPU families whose driver AWS's images have, and the images' own size in GiB (by AWS's release
+notes, docs.aws.amazon.com/dlami), by the parameter that names the image.
 
 The open kernel modules of today's driver know no GPU before Turing, so neither V100 nor M60.
 """
 
 
-def image_name(configured: Mapping[str, str], machine: InstanceType) -> str | None:
-    """The configured image of a type: its own, its family's or its architecture's."""
+def narrowest(configured: Mapping[str, T], machine: InstanceType) -> T | None:
+    """The value configured for a type: for itself, for its family or for its architecture."""
     keys = (machine.name, base_family(machine.family), _kind(machine))
     return next((configured[key] for key in keys if key in configured), None)
 
@@ -54,8 +59,13 @@ def drives(image: str, machine: InstanceType) -> bool:
     """Whether a configured image has a driver for a type's GPUs; true if that is not known."""
     if not machine.capacity.gpus:
         return True
-    supported = (families for names, families in _SUPPORTED if names.fullmatch(image))
+    supported = (families for names, families, _ in _SUPPORTED if names.fullmatch(image))
     return base_family(machine.family) in next(supported, (base_family(machine.family),))
+
+
+def least_gib(image: str) -> int:
+    """Least size of the root volume of a configured image; 0 if that is not known."""
+    return next((gib for names, _, gib in _SUPPORTED if names.fullmatch(image)), 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +75,18 @@ class MachineImage:
     Attributes:
         ami: Its id.
         root_device: Device name, such as ``/dev/xvda``.
+        architecture: Architecture as EC2 names it.
+        root_gib: Least size of the root volume.
     """
 
     ami: str
     root_device: str
+    architecture: str = ""
+    root_gib: int = 0
+
+
+Call = Callable[[str, str, Mapping[str, Any]], Any]
+"""Makes a call of AWS, such as ``call("ec2", "describe_images", {...})``."""
 
 
 class MachineImages:
@@ -76,15 +94,12 @@ class MachineImages:
 
     Args:
         configured: The configured images; see `Ec2Settings.images`.
-        call: Makes a call, such as ``call("ec2", "describe_images", {...})``.
+        call: Makes the calls.
         clock: A clock in seconds, such as `time.monotonic`.
     """
 
     def __init__(
-        self,
-        configured: Mapping[str, str],
-        call: Callable[[str, str, Mapping[str, Any]], Any],
-        clock: Callable[[], float],
+        self, configured: Mapping[str, str], call: Call, clock: Callable[[], float]
     ) -> None:
         self._configured = configured
         self._call = call
@@ -97,22 +112,38 @@ class MachineImages:
         Raises:
             CloudError: There is none, or EC2 does not answer.
         """
-        named = image_name(self._configured, machine)
+        named = narrowest(self._configured, machine)
         if named is None:
             kind = _kind(machine)
             raise CloudError(f"no image for {machine.name}", hint=f"name one in ec2.images.{kind}")
         entry = self._known.get(named)
         if entry is None or self._clock() - entry[0] > _FRESH_S:
-            entry = self._clock(), self._look_up(named)
+            entry = self._clock(), find_image(named, self._call)
             self._known[named] = entry
         return entry[1]
 
-    def _look_up(self, named: str) -> MachineImage:
-        ami = named
-        if named.startswith(PARAMETER):
-            name = named.removeprefix(PARAMETER)
-            ami = self._call("ssm", "get_parameter", {"Name": name})["Parameter"]["Value"]
-        described = self._call("ec2", "describe_images", {"ImageIds": [ami]})["Images"]
-        if not described:
-            raise CloudError(f"there is no image {ami}", hint="see ec2.images in the settings")
-        return MachineImage(ami, described[0].get("RootDeviceName", "/dev/xvda"))
+
+def find_image(named: str, call: Call) -> MachineImage:
+    """Look an image up.
+
+    Args:
+        named: Id of an AMI, or ``ssm:`` and the parameter of Systems Manager that holds it.
+        call: Makes the calls.
+
+    Raises:
+        CloudError: There is none, or EC2 does not answer.
+    """
+    ami = named
+    if named.startswith(PARAMETER):
+        name = named.removeprefix(PARAMETER)
+        ami = call("ssm", "get_parameter", {"Name": name})["Parameter"]["Value"]
+    described = call("ec2", "describe_images", {"ImageIds": [ami]})["Images"]
+    if not described:
+        raise CloudError(f"there is no image {ami}", hint="see ec2.images in the settings")
+    root = described[0].get("RootDeviceName", "/dev/xvda")
+    sizes = (
+        disk["Ebs"].get("VolumeSize", 0)
+        for disk in described[0].get("BlockDeviceMappings", ())
+        if disk.get("DeviceName") == root and "Ebs" in disk
+    )
+    return MachineImage(ami, root, described[0].get("Architecture", ""), next(sizes, 0))

@@ -64,7 +64,7 @@ class LaunchExecutor:
         try:
             ec2_id = self._run(action)
         except QuotaExceeded as error:
-            words = quotas.in_words(action.offering, self._catalog, self._aws.call)
+            words = quotas.in_words(action.offering, self._catalog, self._aws)
             return Launched(action, QuotaExceeded(words, hint=error.hint))
         except CloudError as error:
             return Launched(action, error)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from eva_master.adapters.ec2.launching.images import MachineImage
+from eva_master.adapters.ec2.launching.images import MachineImage, narrowest
 from eva_master.adapters.ec2.settings import Ec2Settings
 from eva_master.adapters.ec2.sightings import ATTEMPT_TAG, CLUSTER_TAG, INSTANCE_TAG
 from eva_master.model.actions import LaunchInstance
-from eva_master.model.catalog import Purchase
+from eva_master.model.catalog import Offering, Purchase
 from eva_wire.values.ids import InstanceId
 
 
@@ -52,13 +52,13 @@ def launch_request(
             "HttpEndpoint": "enabled",
             "HttpPutResponseHopLimit": 1,
         },
-        "BlockDeviceMappings": [{"DeviceName": image.root_device, "Ebs": _root_volume(settings)}],
+        "BlockDeviceMappings": [
+            {"DeviceName": image.root_device, "Ebs": _root_volume(settings, offering)}
+        ],
         "TagSpecifications": [{"ResourceType": kind, "Tags": tags} for kind in tagged],
         "UserData": user_data,
         "Placement": {"AvailabilityZone": offering.zone},
     }
-    if settings.launch_template:
-        request["LaunchTemplate"] = _template(settings.launch_template)
     if offering.zone in settings.subnets:
         request["SubnetId"] = settings.subnets[offering.zone]
     if settings.security_groups:
@@ -76,19 +76,16 @@ def launch_request(
     return request
 
 
-def _root_volume(settings: Ec2Settings) -> dict[str, Any]:
+def _root_volume(settings: Ec2Settings, offering: Offering) -> dict[str, Any]:
+    machine = offering.type
+    # An offering on record is launched as it was bought, whatever the settings say by now.
+    root_gib = offering.attached.root_gib or narrowest(settings.root_volumes, machine) or 0
     volume: dict[str, Any] = {
         "VolumeType": "gp3",
         "Encrypted": True,
         "DeleteOnTermination": True,
-        "VolumeSize": settings.root_volume_gib,
+        "VolumeSize": root_gib + machine.capacity.disk_mib // 1024,
     }
     if settings.kms_key:
         volume["KmsKeyId"] = settings.kms_key
     return volume
-
-
-def _template(text: str) -> dict[str, str]:
-    name, _, version = text.partition(":")
-    key = "LaunchTemplateId" if name.startswith("lt-") else "LaunchTemplateName"
-    return {key: name, "Version": version or "$Default"}

@@ -16,20 +16,16 @@ from importlib.resources import files
 from eva_master.adapters.bootstrap import Bootstrap
 from eva_master.adapters.ec2.memory import RESERVED_MIB
 from eva_master.model.actions import LaunchInstance
-from eva_master.model.catalog import Purchase
 from eva_wire.values.errors import CloudError, InvalidConfig
 
 MOST_BYTES = 16 * 1024
 """EC2's limit on the size of user data."""
 METADATA_URL = "http://169.254.169.254"
 PYTHON = "python3.11"
-"""Architectures that bundles are built for."""
 
 _STATE_DIR = "/var/lib/eva"
 _BOOT_FILE = f"{_STATE_DIR}/boot"
 _DIGEST = "#sha256="
-_S3_PLACE = re.compile(r"s3://[^\s?#]+")
-_BUNDLE = re.compile(rf"{_S3_PLACE.pattern}{_DIGEST}[0-9a-f]{{64}}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +48,6 @@ class Boot:
         boot_limit_min: Minutes after which an instance that has not become a worker switches itself
             off.
         worker_env: More variables for the worker, such as ``AWS_ENDPOINT_URL``.
-
-    Raises:
-        InvalidConfig: A value is malformed.
     """
 
     region: str
@@ -68,16 +61,6 @@ class Boot:
     abandoned_after_s: int = 3600
     boot_limit_min: int = 30
     worker_env: tuple[tuple[str, str], ...] = ()
-
-    def __post_init__(self) -> None:
-        for place in self.bundles.values():
-            if not _BUNDLE.fullmatch(place):
-                raise InvalidConfig(
-                    f"{place!r} is no bundle",
-                    hint="write s3://BUCKET/KEY#sha256= and the 64 digits that sha256sum prints",
-                )
-        if self.boot_logs and not _S3_PLACE.fullmatch(self.boot_logs):
-            raise InvalidConfig(f"{self.boot_logs!r} is no place in S3", hint="write s3://BUCKET")
 
     def bundle(self, architecture: str) -> tuple[str, str]:
         """URL and digest of the bundle for an architecture; both empty if none is needed.
@@ -113,6 +96,7 @@ def user_data(boot: Boot, bootstrap: Bootstrap, launch: LaunchInstance) -> str:
     variables = {
         "instance": launch.instance,
         "gpus": str(launch.offering.type.capacity.gpus),
+        "disk_mib": str(launch.offering.type.capacity.disk_mib),
         "python": PYTHON,
         "region": boot.region,
         "s3_endpoint": boot.s3_endpoint,
@@ -139,7 +123,6 @@ def _worker_env(boot: Boot, bootstrap: Bootstrap, launch: LaunchInstance) -> dic
     """The environment of ``eva worker``, each option as a variable."""
     offering = launch.offering
     capacity = offering.type.capacity
-    spot = offering.purchase is Purchase.SPOT
     options = {
         "MASTER": bootstrap.workers,
         "ENROL": bootstrap.join,
@@ -156,8 +139,8 @@ def _worker_env(boot: Boot, bootstrap: Bootstrap, launch: LaunchInstance) -> dic
         "BOOT_FILE": _BOOT_FILE,
         "ABANDONED_AFTER_S": str(boot.abandoned_after_s),
         "POWER_OFF": "systemctl poweroff",
-        # Only spot instances get notices of interruption.
-        "METADATA_URL": boot.metadata_endpoint if spot else "",
+        # Spot instances get notices of interruption, and all of them notices of maintenance.
+        "METADATA_URL": boot.metadata_endpoint,
         "CA_FILE": "/etc/eva/ca.pem",
         "TOKEN": bootstrap.token(launch.instance, launch.attempt),
     }

@@ -65,6 +65,11 @@ elif [ ${#unused[@]} -gt 0 ]; then
 elif [ ${#disks[@]} -gt 0 ]; then
   fast=$(lsblk -nro MOUNTPOINT "${disks[@]}" | grep -m 1 '^/' || true)
 fi
+kib() { df --output=size -k "$1" | tail -n 1; }
+# The volume has the disk that tasks state. The instance's own disks may be smaller.
+if [ -n "$fast" ] && [ "$disk_mib" -gt 0 ] && [ "$(kib "$fast")" -lt "$(kib /)" ]; then
+  fast=
+fi
 if [ -n "$fast" ]; then
   mkdir -p "$fast/eva" "$fast/docker" /var/lib/docker
   cp -a "$stages" "$fast/eva/"
@@ -98,6 +103,12 @@ systemctl enable --now docker
 for pid in $(pidof dockerd containerd || true); do
   { echo -900 >"/proc/$pid/oom_score_adj"; } 2>/dev/null || true
 done
+# Images in ECR are fetched with the instance's role. A machine without that package still
+# fetches all others.
+if need docker-credential-ecr-login amazon-ecr-credential-helper; then
+  mkdir -p /root/.docker
+  [ -e /root/.docker/config.json ] || echo '{"credsStore": "ecr-login"}' >/root/.docker/config.json
+fi
 stage containers
 
 if [ -n "$bundle" ]; then

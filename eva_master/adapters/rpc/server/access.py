@@ -32,11 +32,21 @@ _SCHEME = "bearer"
 log = structlog.get_logger(__name__)
 
 _CALLER: ContextVar[UserToken] = ContextVar("caller")
+_TOKENS: ContextVar[UserTokens] = ContextVar("tokens")
 
 
 def caller() -> UserToken:
     """The token of the call that is being handled; for handlers behind an `AccessInterceptor`."""
     return _CALLER.get()
+
+
+def check_caller() -> None:
+    """Check that the token of the call that is being handled is still valid.
+
+    Raises:
+        NotAuthenticated: The token has expired or was revoked.
+    """
+    _TOKENS.get().check(caller().id)
 
 
 def require_owner(owner: str, what: str) -> None:
@@ -59,6 +69,31 @@ def require_owner(owner: str, what: str) -> None:
     )
 
 
+def require_role(needed: Role, what: str) -> None:
+    """Check the role of the caller, where a method alone does not say which is needed.
+
+    Args:
+        needed: The least role.
+        what: Names the method in the message.
+
+    Raises:
+        NotAuthorised: The caller's role is another one.
+    """
+    who = caller()
+    if not who.role.covers(needed):
+        log.warning("refused", token=who.id, owner=who.owner, role=who.role.value, what=what)
+        raise role_refusal(who, needed, what)
+
+
+def role_refusal(token: UserToken, needed: Role | None, what: str) -> NotAuthorised:
+    """The refusal of a token whose role is not sufficient."""
+    return NotAuthorised(
+        f"{what} needs role {needed or 'none that there is'}; "
+        f"you are {token.owner}, with role {token.role}",
+        hint="ask an operator for a token of that role, or to do it for you",
+    )
+
+
 class AccessInterceptor(HandlerInterceptor):
     """Lets a call through if its token is in force and of a sufficient role, and not too many.
 
@@ -71,13 +106,14 @@ class AccessInterceptor(HandlerInterceptor):
         pacing: Rates that users are granted.
 
     Attributes:
+        pacing: Rates that users are granted.
         strangers: Serves callers without a token.
         callers: Users by their connections.
     """
 
     def __init__(self, tokens: UserTokens, pacing: Pacing | None = None) -> None:
         self._tokens = tokens
-        self._pacing = pacing or Pacing()
+        self.pacing = pacing or Pacing()
         self.strangers = Strangers()
         self.callers = Callers()
         self._refusals = LogPace()
@@ -104,14 +140,14 @@ class AccessInterceptor(HandlerInterceptor):
 
         async def generator(requests: Any, context: Context) -> AsyncIterator[Any]:
             token = self._admit(context, method)
-            _until_over(context, await self._pacing.begin(token.owner, METHODS[method].line))
+            _until_over(context, await self.pacing.begin(token.owner, METHODS[method].line))
             async for response in behaviour(await request(requests, context), context):
                 self._tokens.check(token.id)
                 yield response
 
         async def coroutine(requests: Any, context: Context) -> Any:
             owner = self._admit(context, method).owner
-            _until_over(context, await self._pacing.begin(owner, METHODS[method].line))
+            _until_over(context, await self.pacing.begin(owner, METHODS[method].line))
             return await behaviour(await request(requests, context), context)
 
         return generator if inspect.isasyncgenfunction(behaviour) else coroutine
@@ -125,26 +161,35 @@ class AccessInterceptor(HandlerInterceptor):
             )
             raise
         self.callers.admit(context.peer(), token.owner)
+        self.permit(token, method, context.peer())
+        return token
+
+    def permit(self, token: UserToken, method: str, peer: str) -> None:
+        """Make a token the caller's, if its role may call a method.
+
+        Args:
+            token: The token, which is in force.
+            method: Full name of the method.
+            peer: Place that the call comes from, for the log.
+
+        Raises:
+            NotAuthorised: The role is not sufficient.
+        """
         row = METHODS.get(method)
         needed = None if row is None else row.role
         if needed is None or not token.role.covers(needed):
             self._refusals.warning(
                 "refused",
                 method=method,
-                peer=context.peer(),
+                peer=peer,
                 token=token.id,
                 owner=token.owner,
                 role=token.role.value,
             )
-            name = method.rpartition(".")[2].replace("/", ".")
-            raise NotAuthorised(
-                f"{name} needs role {needed or 'none that there is'}; "
-                f"you are {token.owner}, with role {token.role}",
-                hint="ask an operator for a token of that role, or to do it for you",
-            )
+            raise role_refusal(token, needed, method.rpartition(".")[2].replace("/", "."))
         # Each call is a task of its own, with a context of its own.
         _CALLER.set(token)
-        return token
+        _TOKENS.set(self._tokens)
 
 
 def _until_over(context: Context, end: Callable[[], None]) -> None:

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
 import grpc
 
+from eva_master.adapters.bills import divided_bill
 from eva_master.adapters.loop.gateway import LoopGateway
+from eva_master.adapters.notices.receivers import ReceiverStatus
 from eva_master.adapters.rpc.bounded import bounded_pb as pb
 from eva_master.adapters.rpc.server import explain, learned, pages, reasons, views
 from eva_master.adapters.rpc.server.access import caller
+from eva_master.adapters.rpc.server.overview import answer
+from eva_master.adapters.rpc.server.overview.samples import Samples
 from eva_master.adapters.rpc.server.parts import messages as partition_messages
+from eva_master.adapters.rpc.server.watching.feed import FeedStreams
 from eva_master.learning.voices.names import voice_of_owner
+from eva_master.model.accounting.splits import CostSplit
 from eva_master.model.accounting.tenants import TenantRules
 from eva_master.model.events import DrainRequested
+from eva_master.model.records import Instance
 from eva_master.ports import Clock, RoundHistory
-from eva_master.ports.reading import Archive, ReadModel
+from eva_master.ports.reading import Archive, InstanceRecord, ReadModel
 from eva_wire._proto.api_pb2_grpc import ClusterServicer
 from eva_wire.values.errors import NotFound
 from eva_wire.values.ids import InstanceId, Millis
@@ -53,6 +62,8 @@ class ClusterService(ClusterServicer):
         history: The reasons of planning rounds.
         archive: Has ended jobs and gone instances.
         tenants: Tenants of owners.
+        samples: Figures over time; none are shown if not given.
+        receivers: Tells how the receivers of notices fare.
     """
 
     def __init__(
@@ -64,6 +75,8 @@ class ClusterService(ClusterServicer):
         history: RoundHistory,
         archive: Archive,
         tenants: TenantRules,
+        samples: Samples | None = None,
+        receivers: Callable[[], tuple[ReceiverStatus, ...]] = tuple,
     ) -> None:
         self._gateway = gateway
         self._clock = clock
@@ -71,6 +84,9 @@ class ClusterService(ClusterServicer):
         self._history = history
         self._archive = archive
         self._tenants = tenants
+        self._samples = samples or Samples(history)
+        self._receivers = receivers
+        self._feed = FeedStreams(gateway, archive, clock)
 
     async def Describe(  # noqa: N802
         self,
@@ -78,30 +94,69 @@ class ClusterService(ClusterServicer):
         context: Context,  # noqa: ARG002
     ) -> pb.ClusterState:
         """Answer with the present state of the cluster."""
-        now, about = self._clock.now(), self._about
+        now = self._clock.now()
 
         def describe(model: ReadModel) -> pb.ClusterState:
             listed, token = list(model.live.values()), ""
-            if request.all:
+            record = None
+            if request.instance:
+                record = self._instance(model, request.instance, now)
+                listed = [record.instance]
+            elif request.all:
                 limit = pages.size(request.page_size)
                 records, token = pages.all_instances(
                     model, self._archive, request.page_token, limit, now
                 )
                 listed = [record.instance for record in records]
-            state = views.cluster(
-                model,
-                now,
-                listed,
-                name=about.cluster,
-                policy=about.policy,
-                version=about.version,
-                pause=self._gateway.pause,
-                planning=self._gateway.planning(),
-            )
+            state = self._state(model, listed, now)
             state.next_page_token = token
+            if request.placed and len(listed) <= answer.MOST_PLACED:
+                for message in state.instances:
+                    message.placed.extend(answer.placed(model, InstanceId(message.id)))
+            if record is not None and record.account is not None:
+                cost = views.instance_cost(record.instance, record.account)
+                state.instances[0].cost.CopyFrom(cost)
             return state
 
         return await self._gateway.read(describe)
+
+    def _state(self, model: ReadModel, listed: Iterable[Instance], now: Millis) -> pb.ClusterState:
+        about = self._about
+        return views.cluster(
+            model,
+            now,
+            listed,
+            name=about.cluster,
+            policy=about.policy,
+            version=about.version,
+            pause=self._gateway.pause,
+            planning=self._gateway.planning(),
+        )
+
+    def _instance(self, model: ReadModel, name: str, now: Millis) -> InstanceRecord:
+        """An instance by its id, be it gone or not; takes time."""
+        key = InstanceId(name)
+        if key in model.instances:
+            return model.billed(key, now)
+        if (gone := self._archive.records_of_instances([key]).get(key)) is not None:
+            return gone
+        raise NotFound(f"there is no instance {name!r}", hint="see: eva nodes --all")
+
+    async def Overview(  # noqa: N802
+        self,
+        request: pb.OverviewRequest,  # noqa: ARG002
+        context: Context,  # noqa: ARG002
+    ) -> pb.OverviewResponse:
+        """Answer with prices over time, what needs attention, and the newest events."""
+        now, who = self._clock.now(), caller()
+
+        def overview(model: ReadModel) -> pb.OverviewResponse:
+            state, pause = self._state(model, (), now), self._gateway.pause
+            sources = self._archive, self._samples, self._tenants
+            glance = answer.Glance(*sources, pause, state, self._receivers())
+            return answer.overview(model, glance, who, now)
+
+        return await self._gateway.read(overview)
 
     async def Cost(  # noqa: N802
         self,
@@ -116,7 +171,8 @@ class ClusterService(ClusterServicer):
         bill, limit = views.bill(model, now), pages.size(request.page_size)
         if request.by:
             bill.by = request.by
-            bill.shares.extend(views.cost_shares(model, request.by, now))
+            split = CostSplit.of(request.by)
+            bill.shares.extend(views.cost_shares(divided_bill(model, split, now)))
         if not request.without_jobs:
             jobs, bill.next_jobs_page_token = pages.all_jobs(
                 model, self._archive, request.jobs_page_token, limit, now
@@ -193,6 +249,16 @@ class ClusterService(ClusterServicer):
             return message
 
         return await self._gateway.read(explained)
+
+    async def Events(  # noqa: N802
+        self,
+        request: pb.EventsRequest,
+        context: Context,  # noqa: ARG002
+    ) -> AsyncIterator[pb.EventsResponse]:
+        """Events of the cluster, a job or an instance, and those that follow if it is wanted."""
+        async with aclosing(self._feed.of(caller().owner, request)) as messages:
+            async for message in messages:
+                yield message
 
     async def Drain(  # noqa: N802
         self,

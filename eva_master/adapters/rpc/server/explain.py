@@ -11,8 +11,8 @@ from math import isqrt
 from eva_master.adapters.rpc.bounded import bounded_pb as pb
 from eva_master.adapters.rpc.server import reasons, views
 from eva_master.adapters.rpc.server.references import absent, archived
-from eva_master.adapters.rpc.server.shown import buying
-from eva_master.adapters.rpc.tenant_payments import borrowing_of
+from eva_master.adapters.rpc.server.shown import buying, zones
+from eva_master.adapters.rpc.server.shown.lending import borrowing_of
 from eva_master.adapters.store.journal import ROUNDS_EXPLAINED
 from eva_master.model.changes import Round
 from eva_master.model.fleet.forking import why_unforked
@@ -194,6 +194,8 @@ def _job(model: ReadModel, record: JobRecord, now: Millis) -> Subject:
 def _notes(model: ReadModel, record: JobRecord) -> Iterator[str]:
     if record.handed is not None:
         yield record.handed.words
+    if in_zones := zones.explain(model, record):
+        yield in_zones
     yield from model.partitions.home(record.job.partition).unread(record.job.spec)
 
 

@@ -13,25 +13,31 @@ from typing import Any, Protocol
 import grpc
 
 from eva_master.adapters.loop.gateway import LoopGateway
-from eva_master.adapters.objects.blobs import missing, put_blob, reference
+from eva_master.adapters.objects.blobs import put_blob, reference
 from eva_master.adapters.objects.file_lists import FileLists
+from eva_master.adapters.objects.promises import Promises
+from eva_master.adapters.objects.removals import require_kept
+from eva_master.adapters.objects.tables import TableReader
 from eva_master.adapters.objects.task_logs import StoredLogs
 from eva_master.adapters.resolving.inputs import InputRoots
+from eva_master.adapters.resolving.parse import SubmittedTable
 from eva_master.adapters.resolving.partition import Placement
+from eva_master.adapters.rpc.attach.page_door import PageDoor
 from eva_master.adapters.rpc.bounded import bounded_pb as pb
 from eva_master.adapters.rpc.server import pages, views
 from eva_master.adapters.rpc.server.access import caller, require_owner
 from eva_master.adapters.rpc.server.admission.pacing import Pacing
 from eva_master.adapters.rpc.server.admission.retrying import Retrier
+from eva_master.adapters.rpc.server.attaching.service import AttachService
 from eva_master.adapters.rpc.server.logs import PIECE_BYTES, Extent, LogReader
+from eva_master.adapters.rpc.server.overview.samples import Samples
 from eva_master.adapters.rpc.server.parsing import JobParser
-from eva_master.adapters.rpc.server.references import (
-    PredecessorFinder,
-    absent,
-    archived,
-    only_job,
-)
+from eva_master.adapters.rpc.server.parts import job_filter
+from eva_master.adapters.rpc.server.parts.job_finder import JobFinder, require_task
+from eva_master.adapters.rpc.server.parts.task_times import add_times
+from eva_master.adapters.rpc.server.references import PredecessorFinder
 from eva_master.adapters.rpc.server.shown.buying import notes_on
+from eva_master.adapters.rpc.server.shown.secrets import notes_on_secrets
 from eva_master.adapters.rpc.server.shown.storage import notes_on_gpus, notes_on_storage
 from eva_master.adapters.rpc.server.watching.streams import JobStreams
 from eva_master.adapters.rpc.workers.sessions import WorkerSessions
@@ -46,20 +52,16 @@ from eva_master.model.events import (
 from eva_master.model.job import JobSpec, different
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.model.records import Job
-from eva_master.ports import Clock, ObjectStore
-from eva_master.ports.reading import SHOWN, Archive, JobRecord, ReadModel, TaskPage
+from eva_master.ports import Clock, ObjectStore, Secrets
+from eva_master.ports.reading import Archive, JobRecord, ReadModel, TaskPage
 from eva_wire._proto.api_pb2_grpc import JobsServicer
-from eva_wire.jobfile.schema import MOST_LABELS
+from eva_wire.jobfile.table import Table
 from eva_wire.rpc.errors import BadRequest
-from eva_wire.values.bounds import MOST_GRACE_MS, MOST_TASKS
+from eva_wire.values.bounds import MOST_GRACE_MS, MOST_ROWS, MOST_TASKS
 from eva_wire.values.errors import InvalidJob, NotFound
 from eva_wire.values.ids import JobId, Millis, RunId, run_id
 from eva_wire.values.states import TERMINAL_JOB, RunState
 from eva_wire.values.users import Role
-
-_INDICES = 10
-"""Indices in a message."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -83,6 +85,7 @@ class JobsService(JobsServicer):
         store: Blobs and stored logs.
         clock: The time up to which costs are counted.
         planner: Makes previews.
+        promises: Uploads that clients count on.
         archive: Has ended jobs.
         containers: Whether tasks run in containers, and can have images.
         inputs: Where inputs may come from; the default roots if not given.
@@ -92,6 +95,9 @@ class JobsService(JobsServicer):
         shared: Whether the settings name a directory that all instances share.
         nominal_gpus: Whether tasks find no GPUs, whatever their instances have by their type.
         pacing: Rates of streams that users are granted.
+        secrets: Tells which secrets are set; `None` for not.
+        samples: Figures of jobs over time; none are told if not given.
+        pages: The way to the master's pages; `None` if it has none.
     """
 
     def __init__(
@@ -102,6 +108,7 @@ class JobsService(JobsServicer):
         store: ObjectStore,
         clock: Clock,
         planner: Previewer,
+        promises: Promises,
         archive: Archive,
         tenants: TenantRules,
         containers: bool = True,
@@ -111,14 +118,20 @@ class JobsService(JobsServicer):
         shared: bool = False,
         nominal_gpus: bool = False,
         pacing: Pacing | None = None,
+        secrets: Secrets | None = None,
+        samples: Samples | None = None,
+        pages: PageDoor | None = None,
     ) -> None:
         self._gateway = gateway
         self._sessions = sessions
         self._store = store
+        self._promises = promises
         self._lists = FileLists(store)
+        self._tables = TableReader(store)
         self._clock = clock
         self._planner = planner
         self._archive = archive
+        self._finder = JobFinder(gateway, archive, clock)
         self._tenants = tenants
         self._containers = containers
         self._parser = JobParser()
@@ -130,7 +143,10 @@ class JobsService(JobsServicer):
         self._grace_period_ms = grace_period_ms
         self._shared = shared
         self._nominal_gpus = nominal_gpus
+        self._secrets = secrets
+        self._samples = samples
         self._retrier = Retrier(gateway, archive, store, clock, tenants)
+        self._attach = AttachService(sessions.attachments, self._finder, pages)
 
     # -- commands --------------------------------------------------------------------------------
 
@@ -151,15 +167,18 @@ class JobsService(JobsServicer):
             )
             if submitted is not None:
                 return pb.SubmitResponse(job_id=submitted)
-        envs = sum(len(name) + len(value) for name, value in request.envs.items())
+        variables = (*request.envs.items(), *request.caller_envs.items())
+        envs = sum(len(name) + len(value) for name, value in variables)
         self._pacing.submission(caller().owner, len(request.job_yaml) + envs)
         await self._check_uploaded(request.workdir, "working directory")
         await self._check_uploaded(request.build, "build context")
-        find = await self._finder(given=request.after_ids)
+        await self._check_uploaded(request.table.digest, "table")
+        find = await self._predecessors(given=request.after_ids)
         async with self._parser.turn(caller().owner):
             await self._check_list(request.workdir, "working directory")
             await self._check_list(request.build, "build context")
             spec = await self._parse(request, find)
+        await require_kept(self._store, spec.sources)
         if any(
             task.program.build and not task.program.build.context for task in different(spec.tasks)
         ):
@@ -187,6 +206,7 @@ class JobsService(JobsServicer):
         yield from home.unread(spec)
         yield from notes_on_storage(spec, shared=self._shared)
         yield from notes_on_gpus(spec, nominal=self._nominal_gpus)
+        yield from notes_on_secrets(spec, self._secrets)
 
     async def Retry(  # noqa: N802
         self,
@@ -200,7 +220,7 @@ class JobsService(JobsServicer):
         command = request.command_id or uuid.uuid4().hex
         submitted = await asyncio.to_thread(self._archive.submitted, caller().owner, command)
         if submitted is None:
-            job = (await self._find(request.job, TaskPage(0, 1), to_change=True)).job
+            job = (await self._finder.find(request.job, TaskPage(0, 1), to_change=True)).job
             require_owner(job.spec.owner, f"job {job.id}")
             submitted = await asyncio.to_thread(self._archive.submitted, job.spec.owner, command)
         if submitted is None:
@@ -214,7 +234,7 @@ class JobsService(JobsServicer):
             assert reply.job is not None
             notes = self._notes(spec, await self._gateway.model(), reply.job)
             return pb.RetryResponse(job_id=reply.job, retry_of=job.id, tasks=spec.size, notes=notes)
-        again = (await self._find(submitted, TaskPage(0, 1))).job.spec
+        again = (await self._finder.find(submitted, TaskPage(0, 1))).job.spec
         retried = "" if again.retry is None else again.retry.job
         return pb.RetryResponse(job_id=submitted, retry_of=retried, tasks=again.size)
 
@@ -224,7 +244,7 @@ class JobsService(JobsServicer):
         context: Context,  # noqa: ARG002
     ) -> pb.CheckResponse:
         """Check a job file, without its uploads; nothing changes."""
-        find = await self._finder(coming=request.coming)
+        find = await self._predecessors(coming=request.coming)
         async with self._parser.turn(caller().owner):
             await self._parse(request, find)
         return pb.CheckResponse()
@@ -252,7 +272,9 @@ class JobsService(JobsServicer):
         context: Context,  # noqa: ARG002
     ) -> pb.ResumeResponse:
         """Have a suspended job go on, likewise."""
-        return pb.ResumeResponse(job_id=await self._order(request, ResumeRequested))
+        raised = request.max_cost_micro_usd if request.HasField("max_cost_micro_usd") else None
+        event = partial(ResumeRequested, max_cost=raised)
+        return pb.ResumeResponse(job_id=await self._order(request, event))
 
     async def _order(
         self,
@@ -260,7 +282,7 @@ class JobsService(JobsServicer):
         event: Callable[[str, JobId, str], CancelRequested | SuspendRequested | ResumeRequested],
     ) -> JobId:
         """Have a command on a job carried out; what has ended stays as it is."""
-        job = (await self._find(request.job, to_change=True)).job
+        job = (await self._finder.find(request.job, to_change=True)).job
         require_owner(job.spec.owner, f"job {job.id}")
         if job.state not in TERMINAL_JOB:
             command = request.command_id or uuid.uuid4().hex
@@ -273,7 +295,7 @@ class JobsService(JobsServicer):
         context: Context,  # noqa: ARG002
     ) -> pb.MoveResponse:
         """Have a job run in another partition; only operators may move other users' jobs."""
-        job = (await self._find(request.job, to_change=True)).job
+        job = (await self._finder.find(request.job, to_change=True)).job
         require_owner(job.spec.owner, f"job {job.id}")
         if job.state not in TERMINAL_JOB:
             command, who = request.command_id or uuid.uuid4().hex, caller()
@@ -282,7 +304,7 @@ class JobsService(JobsServicer):
             await self._gateway.command(event)
         return pb.MoveResponse(job_id=job.id)
 
-    async def _finder(
+    async def _predecessors(
         self, *, given: Mapping[str, str] | None = None, coming: Collection[str] = ()
     ) -> PredecessorFinder:
         model, owner = await self._gateway.model(), caller().owner
@@ -291,7 +313,7 @@ class JobsService(JobsServicer):
     async def _check_uploaded(self, digest: str, what: str) -> None:
         """Refuse a directory that its caller has not uploaded; raises `InvalidJob`."""
         owner = caller().owner
-        if digest and await missing(self._store, [reference(owner, digest)]):
+        if digest and await self._promises.missing([reference(owner, digest)]):
             raise InvalidJob(
                 f"the {what} has not been uploaded by {owner}", hint="submit the job again"
             )
@@ -308,6 +330,9 @@ class JobsService(JobsServicer):
     ) -> JobSpec:
         submitted = request if isinstance(request, pb.SubmitRequest) else pb.SubmitRequest()
         stated = pb.CheckRequest() if isinstance(request, pb.PlanRequest) else request
+        table = None
+        if not isinstance(request, pb.CheckRequest) and request.HasField("table"):
+            table = await self._table(request)
         model, who = await self._gateway.model(), caller()
         placement = Placement(
             model.partitions, model.partition_of, anywhere=who.role is Role.OPERATOR
@@ -329,18 +354,46 @@ class JobsService(JobsServicer):
             spec_of=find.spec_of if find else lambda _: None,
             tasks_allowed=self._tasks_per_job,
             grace_allowed_ms=self._grace_period_ms,
+            table=table,
+            caller=None if isinstance(request, pb.PlanRequest) else dict(request.caller_envs),
         )
+
+    async def _table(self, request: pb.SubmitRequest | pb.PlanRequest) -> SubmittedTable:
+        """The table of an array: what was uploaded, or for a preview its size alone."""
+        stated = request.table
+        if not isinstance(request, pb.SubmitRequest):
+            if not 1 <= stated.rows <= MOST_ROWS:
+                raise BadRequest(f"a table has 1 to {MOST_ROWS:,} rows, not {stated.rows:,}")
+            return SubmittedTable(Table(stated.file_name, stated.rows))
+        name = reference(caller().owner, stated.digest)
+        table = await self._tables.read(name, file_name=stated.file_name, names=stated.names)
+        return SubmittedTable(table, name)
 
     # -- questions -------------------------------------------------------------------------------
 
     async def Get(self, request: pb.GetJobRequest, context: Context) -> pb.Job:  # noqa: ARG002, N802
         """Answer with one job by its id or name."""
         page = pages.of_tasks(request)
-        record = await self._find(request.job, page, to_change=request.to_change)
+        if request.tasks.name:
+            page = await self._page_of_named(request.job, request.tasks.name)
+        record = await self._finder.find(request.job, page, to_change=request.to_change)
         if page.first is not None and not page.failed:
-            _check_index(record.job, page.first, alone=page.most == 1)
+            require_task(record.job, page.first, alone=page.most == 1)
         now, pause = self._clock.now(), self._gateway.pause
-        return await self._gateway.read(lambda model: views.job(model, record, now, pause))
+        message = await self._gateway.read(lambda model: views.job(model, record, now, pause))
+        if request.tasks.times:
+            await add_times(message, record, now, self._gateway, self._archive)
+        if request.curves and self._samples is not None:
+            message.curves.extend(self._samples.curves(record.job.id))
+        return message
+
+    async def _page_of_named(self, reference: str, name: str) -> TaskPage:
+        """The page of the task of a name; raises `NotFound`."""
+        job = (await self._finder.find(reference, TaskPage(0, 1))).job
+        index = job.spec.index_of(name)
+        if index is None:
+            raise NotFound(f"job {job.id} has no task named {name[:80]!r}")
+        return TaskPage(index, 1)
 
     async def List(  # noqa: N802
         self,
@@ -349,21 +402,19 @@ class JobsService(JobsServicer):
     ) -> pb.ListJobsResponse:
         """A page of jobs, newest first; see `eva_master.adapters.rpc.server.pages`."""
         now, limit = self._clock.now(), pages.size(request.page_size)
-        labels = set(request.labels.items())
-        if len(labels) > MOST_LABELS:
-            raise BadRequest(f"no job has {len(labels)} labels: {MOST_LABELS} are the most")
+        chosen = job_filter.filter_of(request)
 
         def page(model: ReadModel) -> pb.ListJobsResponse:
             if request.all:
                 records, token = pages.all_jobs(
                     model, self._archive, request.page_token, limit, now
                 )
+                records = list(filter(chosen.fits, records))
             else:
-                newest = model.newest(pages.decoded(request.page_token, JobId))
-                names, token = pages.cut([job.id for job in islice(newest, limit + 1)], limit)
-                records = [model.record(name, now) for name in names]
-            if labels:
-                records = [record for record in records if labels <= {*record.job.spec.labels}]
+                before = pages.decoded(request.page_token, JobId)
+                records = list(islice(chosen.newest(model, before, now), limit + 1))
+                _, token = pages.cut([record.job.id for record in records], limit)
+                records = records[:limit]
             pause = self._gateway.pause
             made = (views.job(model, record, now, pause) for record in records)
             messages, token = pages.that_fit(made, records, token)
@@ -382,7 +433,7 @@ class JobsService(JobsServicer):
         If none is asked for, that is those that have not ended, and those that come. A reader
         that is too slow for all the changes gets the latest state of each job.
         """
-        chosen = {(await self._find(reference)).job.id for reference in request.jobs}
+        chosen = {(await self._finder.find(reference)).job.id for reference in request.jobs}
         async with aclosing(self._streams.of(caller().owner, chosen)) as messages:
             async for data in messages:
                 yield data
@@ -393,9 +444,9 @@ class JobsService(JobsServicer):
         context: Context,  # noqa: ARG002
     ) -> AsyncIterator[pb.LogChunk]:
         """A task's log or a part of it, see `eva_master.adapters.rpc.server.logs`."""
-        record = await self._find(request.job, TaskPage(request.task, 1))
+        record = await self._finder.find(request.job, TaskPage(request.task, 1))
         job = record.job
-        _check_index(job, request.task)
+        require_task(job, request.task)
         run = _run_of(record, request)
         task_run = next((candidate for candidate in record.runs if candidate.id == run), None)
         reader = LogReader(
@@ -413,6 +464,15 @@ class JobsService(JobsServicer):
                         attempt = piece.attempt
                         chunk.begins.CopyFrom(reader.about(attempt))
                     yield chunk
+
+    # A coroutine that reads and writes itself, though the generated code expects a generator.
+    async def Attach(  # type: ignore[override]  # noqa: N802
+        self,
+        request_iterator: Any,  # noqa: ARG002
+        context: Context,
+    ) -> None:
+        """Pass on what a user and a running task exchange; see `eva_master.adapters.rpc.attach`."""
+        await self._attach.serve(context)
 
     async def Plan(  # noqa: N802
         self,
@@ -435,24 +495,6 @@ class JobsService(JobsServicer):
         message.notes.extend(self._notes(spec, model))
         return message
 
-    async def _find(
-        self, reference: str, page: TaskPage = SHOWN, *, to_change: bool = False
-    ) -> JobRecord:
-        """A job by its id or name, see `references`, with a page of its tasks.
-
-        Raises:
-            NotFound: There is no such job.
-            AmbiguousName: The job is to be changed, and several active jobs have the name.
-        """
-        model, owner = await self._gateway.model(), caller().owner
-        job = only_job(model, owner, reference) if to_change else model.find(owner, reference)
-        if job is not None:
-            return model.record(job.id, self._clock.now(), page)
-        try:
-            return await asyncio.to_thread(archived, self._archive, owner, reference, page)
-        except NotFound as error:
-            raise absent(model, reference, error) from None
-
     # -- files -----------------------------------------------------------------------------------
 
     async def MissingBlobs(  # noqa: N802
@@ -463,7 +505,7 @@ class JobsService(JobsServicer):
         """Answer which files a client still has to upload, whatever other users have."""
         own = {reference(caller().owner, digest): digest for digest in request.digests}
         return pb.MissingBlobsResponse(
-            digests=[own[blob] for blob in await missing(self._store, own)]
+            digests=[own[blob] for blob in await self._promises.missing(own)]
         )
 
     async def PutBlob(  # noqa: N802
@@ -482,25 +524,10 @@ class JobsService(JobsServicer):
             async for chunk in chunks:
                 yield chunk.data
 
-        await put_blob(self._store, reference(caller().owner, first.digest), data())
+        name = reference(caller().owner, first.digest)
+        await self._promises.settled(name)
+        await put_blob(self._store, name, data())
         return pb.PutBlobResponse()
-
-
-def _check_index(job: Job, index: int, *, alone: bool = True) -> None:
-    """Check that a job has a task, or some task from an index on; raises `NotFound`."""
-    indices = job.spec.indices
-    if job.spec.has(index) if alone else index <= indices[-1]:
-        return
-    last = indices[-1]
-    has = "one task, number 0" if last == 0 else f"{last + 1:,} tasks, 0 to {last}"
-    if job.spec.size < len(job.spec.tasks):
-        few = ", ".join(map(str, indices[:_INDICES]))
-        more = f" and {len(indices) - _INDICES:,} more" if len(indices) > _INDICES else ""
-        has = f"the tasks {few}{more} of {job.spec.retry.job if job.spec.retry else job.id}"
-    raise NotFound(
-        f"job {job.id} has no task {index}: it has {has}",
-        hint=f"`eva status {job.id}` shows its tasks",
-    )
 
 
 def _extent(request: pb.LogsRequest, now: Millis) -> Extent:

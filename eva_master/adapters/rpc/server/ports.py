@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import resource
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import grpc
@@ -18,12 +19,20 @@ from eva_master.adapters.rpc.server.admission.connections import CertifiedInterc
 from eva_wire._proto import api_pb2, worker_pb2
 from eva_wire._proto.api_pb2_grpc import (
     ClusterServicer,
+    FilesServicer,
+    IdentitiesServicer,
     JobsServicer,
     NodesServicer,
+    NoticesServicer,
+    SecretsServicer,
     TokensServicer,
     add_ClusterServicer_to_server,
+    add_FilesServicer_to_server,
+    add_IdentitiesServicer_to_server,
     add_JobsServicer_to_server,
     add_NodesServicer_to_server,
+    add_NoticesServicer_to_server,
+    add_SecretsServicer_to_server,
     add_TokensServicer_to_server,
 )
 from eva_wire._proto.worker_pb2_grpc import (
@@ -37,9 +46,13 @@ from eva_wire.values.errors import InvalidConfig
 
 _SERVICES = (
     api_pb2.DESCRIPTOR.services_by_name["Jobs"].full_name,
+    api_pb2.DESCRIPTOR.services_by_name["Files"].full_name,
     api_pb2.DESCRIPTOR.services_by_name["Cluster"].full_name,
+    api_pb2.DESCRIPTOR.services_by_name["Secrets"].full_name,
     api_pb2.DESCRIPTOR.services_by_name["Tokens"].full_name,
+    api_pb2.DESCRIPTOR.services_by_name["Identities"].full_name,
     api_pb2.DESCRIPTOR.services_by_name["Nodes"].full_name,
+    api_pb2.DESCRIPTOR.services_by_name["Notices"].full_name,
     worker_pb2.DESCRIPTOR.services_by_name["Enrolment"].full_name,
 )
 
@@ -83,22 +96,33 @@ class MasterServer:
 
     Args:
         jobs: Serves users.
+        files: Serves users.
         cluster: Serves users.
+        secrets: Serves users.
         tokens: Serves users.
+        identities: Serves users without a token.
         nodes: Serves users.
+        notices: Serves operators.
         enrolment: Serves instances without a certificate.
         workers: Serves agents.
         access: Decides who may call which method on the users' port.
         identity: The certificates that both ports present.
+
+    Attributes:
+        services: Handlers for users, by name, for calls that the master makes itself.
     """
 
     def __init__(
         self,
         *,
         jobs: JobsServicer,
+        files: FilesServicer,
         cluster: ClusterServicer,
+        secrets: SecretsServicer,
         tokens: TokensServicer,
+        identities: IdentitiesServicer,
         nodes: NodesServicer,
+        notices: NoticesServicer,
         enrolment: EnrolmentServicer,
         workers: WorkersServicer,
         access: AccessInterceptor,
@@ -111,6 +135,7 @@ class MasterServer:
             ("grpc.max_connection_idle_ms", _IDLE_MS),
         ]
         self._identity = identity
+        self.services: Mapping[str, object] = {"Jobs": jobs, "Files": files, "Cluster": cluster}
         self._users = grpc.aio.server(interceptors=[ErrorInterceptor(), access], options=users)
         certified = CertifiedInterceptor(access.callers)
         self._workers = grpc.aio.server(
@@ -119,9 +144,13 @@ class MasterServer:
         self._doorkeeper = Doorkeeper(access.callers, _most_connections())
         self._health = health.aio.HealthServicer()
         add_JobsServicer_to_server(jobs, self._users)
+        add_FilesServicer_to_server(files, self._users)
         add_ClusterServicer_to_server(cluster, self._users)
+        add_SecretsServicer_to_server(secrets, self._users)
         add_TokensServicer_to_server(tokens, self._users)
+        add_IdentitiesServicer_to_server(identities, self._users)
         add_NodesServicer_to_server(nodes, self._users)
+        add_NoticesServicer_to_server(notices, self._users)
         add_EnrolmentServicer_to_server(enrolment, self._users)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._users)
         reflection.enable_server_reflection(

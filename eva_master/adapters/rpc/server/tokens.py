@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import structlog
 
@@ -12,7 +14,7 @@ from eva_master.adapters.rpc.handlers import Context
 from eva_master.adapters.rpc.server.access import caller
 from eva_master.adapters.store import UserTokens
 from eva_wire._proto.api_pb2_grpc import TokensServicer
-from eva_wire.values.errors import InvalidConfig
+from eva_wire.values.errors import InvalidConfig, NotFound
 from eva_wire.values.ids import Millis
 from eva_wire.values.users import Role, UserToken
 
@@ -21,15 +23,32 @@ _LONGEST_LIFETIME_MS = 100 * 365 * 86_400_000
 log = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Login:
+    """Codes with which browsers log in to the pages.
+
+    Attributes:
+        code: Makes one for the token of an id.
+        lifetime_ms: How long it is good.
+        address: Where pages are served under a name of their own; empty for nowhere.
+    """
+
+    code: Callable[[str], str]
+    lifetime_ms: int
+    address: Callable[[], str] = str
+
+
 class TokensService(TokensServicer):
     """Makes, lists and revokes tokens; behind an `AccessInterceptor`.
 
     Args:
         tokens: The tokens of this cluster.
+        login: Makes codes with which browsers log in to the pages.
     """
 
-    def __init__(self, tokens: UserTokens) -> None:
+    def __init__(self, tokens: UserTokens, login: Login | None = None) -> None:
         self._tokens = tokens
+        self._login = login
         # A thread of its own, so that no other call is waited for.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tokens")
 
@@ -49,7 +68,7 @@ class TokensService(TokensServicer):
         log.info(
             "token made", token=token.id, owner=token.owner, role=role.value, by=caller().owner
         )
-        return pb.CreateTokenResponse(token=_message(token, self._tokens.now()), secret=secret)
+        return pb.CreateTokenResponse(token=token_message(token, self._tokens.now()), secret=secret)
 
     async def List(  # noqa: N802
         self,
@@ -58,7 +77,9 @@ class TokensService(TokensServicer):
     ) -> pb.ListTokensResponse:
         """List all tokens, expired and revoked ones included, oldest first."""
         now = self._tokens.now()
-        return pb.ListTokensResponse(tokens=[_message(token, now) for token in self._tokens.all()])
+        return pb.ListTokensResponse(
+            tokens=[token_message(token, now) for token in self._tokens.all()]
+        )
 
     async def Revoke(  # noqa: N802
         self,
@@ -78,7 +99,21 @@ class TokensService(TokensServicer):
         context: Context,  # noqa: ARG002
     ) -> pb.Token:
         """Answer with the token of the caller."""
-        return _message(caller(), self._tokens.now())
+        return token_message(caller(), self._tokens.now())
+
+    async def Login(  # noqa: N802
+        self,
+        request: pb.LoginRequest,  # noqa: ARG002
+        context: Context,  # noqa: ARG002
+    ) -> pb.LoginResponse:
+        """Make a code with which the caller's browser logs in, once."""
+        if self._login is None:
+            raise NotFound("this master serves no pages")
+        login, who = self._login, caller()
+        log.info("code made for a browser", token=who.id, owner=who.owner)
+        return pb.LoginResponse(
+            code=login.code(who.id), lifetime_ms=login.lifetime_ms, address=login.address()
+        )
 
 
 def _role(name: str) -> Role:
@@ -90,7 +125,8 @@ def _role(name: str) -> Role:
         ) from error
 
 
-def _message(token: UserToken, now: Millis) -> pb.Token:
+def token_message(token: UserToken, now: Millis) -> pb.Token:
+    """A token for those who may see it."""
     return pb.Token(
         id=token.id,
         owner=token.owner,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
+from eva_master.adapters.bills import divided_bill
 from eva_master.adapters.rpc.bounded import bounded_pb as pb
 from eva_master.adapters.rpc.server import reasons
 from eva_master.adapters.rpc.server.shown.buying import (
@@ -13,10 +15,12 @@ from eva_master.adapters.rpc.server.shown.buying import (
     markets_of,
     why_it_waits,
 )
+from eva_master.adapters.rpc.server.shown.lending import payments_of, worth_of
 from eva_master.adapters.rpc.server.shown.run_times import contradicted_of, estimate_of
+from eva_master.adapters.rpc.server.shown.secrets import why_it_lacks
 from eva_master.adapters.rpc.server.shown.shared_limits import shared_limit
-from eva_master.adapters.rpc.tenant_payments import payments_of, worth_of
 from eva_master.model.accounting.per_hour import billed_per_hour
+from eva_master.model.accounting.splits import NO_SHARE, CostSplit, DividedBill, SplitKind
 from eva_master.model.accounting.tenants import TenantRules
 from eva_master.model.accounting.totals import TenantTotals
 from eva_master.model.catalog import Purchase
@@ -31,7 +35,6 @@ from eva_master.model.resources import NOTHING, Resources
 from eva_master.ports.previews import Foreseen
 from eva_master.ports.reading import SMALL_JOB, JobRecord, Outlook, Pause, ReadModel
 from eva_wire.rpc import job_fields
-from eva_wire.rpc.errors import BadRequest
 from eva_wire.text.moments import date_of
 from eva_wire.values.ids import JobId, Millis, RunId, micro_usd, run_id, run_order
 from eva_wire.values.states import (
@@ -65,15 +68,14 @@ def job(model: ReadModel, record: JobRecord, now: Millis, pause: Pause | None = 
     """
     job, account = record.job, record.account
     whole, outlooks = model.outlooks(record, now)
-    runs = zip(record.runs, outlooks, strict=True)
-    others = _others(model, job)
+    others, runs = _others(model, job), zip(record.runs, outlooks, strict=True)
     suspension = _suspended(record)
     room = _METRICS_BYTES // max(len(record.runs), min(job.spec.size, SMALL_JOB))
     message = pb.Job(
         id=job.id,
         **job_fields.message_values(job.spec),
         partition=partition_of(model, job.partition),
-        state=_state(job, suspension),
+        state=state_of(record),
         reason=job.reason,
         submitted_ms=job.submitted_ms,
         started_ms=job.started_ms or 0,
@@ -85,6 +87,7 @@ def job(model: ReadModel, record: JobRecord, now: Millis, pause: Pause | None = 
         task_count=job.spec.size,
         tasks_by_state={state.value: count for state, count in record.states.items()},
         cost_micro_usd=micro_usd(account.charged),
+        max_cost_micro_usd=job.max_cost,
         no_packing_micro_usd=micro_usd(account.alone),
         handed_priority=0 if record.handed is None else record.handed.priority,
         handed_by="" if record.handed is None else record.handed.by,
@@ -105,11 +108,13 @@ def job(model: ReadModel, record: JobRecord, now: Millis, pause: Pause | None = 
         markets=markets_of(job, account, now),
     )
     for task_message, run in zip(message.tasks, record.runs, strict=True):
-        task_message.metrics.update(_metrics(run.progress.metrics, room))
+        task_message.metrics.update(metrics_within(run.progress.metrics, room))
     if job.suspension is not None and job.state is JobState.PENDING:
         _tell(message, job.suspension.words)
     elif others:
         _tell(message, _after(others))
+    elif job.missing_secrets and job.state in (JobState.PENDING, JobState.RUNNING):
+        _tell(message, why_it_lacks(job.missing_secrets))
     elif waits := why_it_waits(job, model.wall):
         _tell(message, waits)
     elif job.state not in TERMINAL_JOB:
@@ -144,10 +149,10 @@ def _suspended(record: JobRecord) -> Suspension | None:
     return record.suspension
 
 
-def _state(known: Job, suspension: Suspension | None) -> str:
+def state_of(record: JobRecord) -> str:
     """A job's state, as users see it: one that is suspended is so once none of its tasks runs."""
-    rests = suspension is not None and known.state is JobState.PENDING
-    return SUSPENDED if rests else known.state.value
+    rests = _suspended(record) is not None and record.job.state is JobState.PENDING
+    return SUSPENDED if rests else record.job.state.value
 
 
 def jobs_by_state(jobs: Mapping[JobState, int], suspended: int) -> dict[str, int]:
@@ -202,7 +207,7 @@ def task(model: ReadModel, of: Job, run: TaskRun, outlook: Outlook, now: Millis)
         steps = of.merging.done(total, 0 if run.extra else steps)
     return pb.Task(
         index=run.index,
-        name=spec.name,
+        name=of.spec.name_of(run.index),
         state=run.state.value,
         instance=run.instance or "",
         target=run.target or "",
@@ -232,8 +237,8 @@ def task(model: ReadModel, of: Job, run: TaskRun, outlook: Outlook, now: Millis)
     )
 
 
-def _metrics(metrics: Iterable[tuple[str, float]], room: int) -> dict[str, float]:
-    """The first metrics, as many as there is room for."""
+def metrics_within(metrics: Iterable[tuple[str, float]], room: int) -> dict[str, float]:
+    """The first metrics, as many as so many bytes hold."""
     shown: dict[str, float] = {}
     for name, value in metrics:
         room -= len(name.encode()) + _METRIC_BYTES
@@ -324,15 +329,18 @@ def cluster(
         pause: Why the control loop stands still.
         planning: Note about a plan that takes long; empty if none does.
     """
+    hosted = {key: model.occupants(key) for key in model.live}
     return pb.ClusterState(
         cluster=name,
         policy=policy,
-        instances=[instance(model, record) for record in listed],
+        instances=[instance(model, record, hosted.get(record.id)) for record in listed],
         jobs_by_state=jobs_by_state(model.totals.jobs, sum(model.totals.suspended.values())),
         tasks_by_state={state.value: count for state, count in model.totals.runs.items()},
         now_ms=now,
         price_micro_usd_per_hour=price_per_hour(model),
-        no_packing_micro_usd_per_hour=no_packing_price_per_hour(model),
+        no_packing_micro_usd_per_hour=_no_packing_price(
+            model, chain.from_iterable(hosted.values())
+        ),
         rounds=model.rounds,
         version=version,
         workers_connected=model.connected,
@@ -350,17 +358,25 @@ def price_per_hour(model: ReadModel) -> int:
 
 def no_packing_price_per_hour(model: ReadModel) -> int:
     """Micro-dollars per hour of one instance per task, for tasks that run or start now."""
-    return sum(
-        model.reservation_price(run)
-        for name in model.live
-        for run in model.occupants(name)
-        if run.state in _NO_PACKING_STATES
-    )
+    return _no_packing_price(model, chain.from_iterable(map(model.occupants, model.live)))
 
 
-def instance(model: ReadModel, record: Instance) -> pb.Instance:
-    """An instance with its tasks."""
+def _no_packing_price(model: ReadModel, runs: Iterable[TaskRun]) -> int:
+    return sum(model.reservation_price(run) for run in runs if run.state in _NO_PACKING_STATES)
+
+
+def instance(
+    model: ReadModel, record: Instance, hosted: Sequence[TaskRun] | None = None
+) -> pb.Instance:
+    """An instance with its tasks.
+
+    Args:
+        model: The cluster.
+        record: The instance.
+        hosted: Its occupants, if they are known.
+    """
     live, kept = record.id in model.live, model.kept.get(record.id)
+    runs = model.occupants(record.id) if hosted is None else hosted
     offering, reason, drain = record.offering, record.reason, record.drain
     if record.stands:
         reason = model.pool_reasons.get(full_name(record.partition, record.pool), reason)
@@ -377,8 +393,8 @@ def instance(model: ReadModel, record: Instance) -> pb.Instance:
         up_ms=record.up_ms or 0,
         gone_ms=record.gone_ms or 0,
         capacity=resources(offering.type.capacity),
-        used=resources(model.used(record.id) if live else NOTHING),
-        tasks=[run.id for run in model.occupants(record.id)],
+        used=resources(model.used(record.id, runs) if live else NOTHING),
+        tasks=[run.id for run in runs],
         reason=reason,
         connected=model.is_connected(record.id),
         pool=record.pool,
@@ -402,8 +418,10 @@ def partition_of(model: ReadModel, name: str) -> str:
 
 def bill(model: ReadModel, now: Millis) -> pb.Bill:
     """The sums of the bill as of `now`; each is rounded once, no sum of rounded parts."""
-    sums = model.cost(now)
+    sums, parts = model.cost(now), divided_bill(model, CostSplit(SplitKind.PART), now).by_name
     return pb.Bill(
+        volumes_micro_usd=parts.get("volumes", NO_SHARE).charged,
+        addresses_micro_usd=parts.get("addresses", NO_SHARE).charged,
         cost_micro_usd=micro_usd(sums.charged),
         idle_micro_usd=micro_usd(sums.idle),
         no_packing_micro_usd=micro_usd(sums.alone),
@@ -427,24 +445,21 @@ def bill(model: ReadModel, now: Millis) -> pb.Bill:
 def tenants(model: ReadModel, rules: TenantRules, now: Millis) -> pb.TenantsResponse:
     """Jobs and costs of each tenant as of `now`.
 
-    Their micro-dollars and the bill's idle ones add up to those of the bill: each sum of the first
-    ones is rounded, and a tenant gets the difference of two.
+    Their micro-dollars and the bill's idle ones add up to those of the bill.
     """
     sums, totals = bill(model, now), model.of_tenants(now)
     listed = [*rules.names, *sorted(totals.keys() - set(rules.names))]
-    charged, alone = int(model.cost(now).idle), 0
+    shares = divided_bill(model, CostSplit(SplitKind.TENANT), now, most=len(listed)).by_name
     messages, limits = [], model.tenant_limits(now)
     for name in listed:
-        of = totals.get(name, TenantTotals())
-        before = micro_usd(charged), micro_usd(alone)
-        charged, alone = charged + of.charged, alone + of.alone
+        of, share = totals.get(name, TenantTotals()), shares.get(name, NO_SHARE)
         messages.append(
             pb.Tenant(
                 name=name,
                 owners=rules.owners.get(name, ()),
                 jobs_by_state=jobs_by_state(of.jobs, model.totals.suspended.get(name, 0)),
-                cost_micro_usd=micro_usd(charged) - before[0],
-                no_packing_micro_usd=micro_usd(alone) - before[1],
+                cost_micro_usd=share.charged,
+                no_packing_micro_usd=share.alone,
                 former=name not in rules.names,
                 **_limits_of(limits.get(name)),
             )
@@ -465,39 +480,17 @@ def _limits_of(limits: TenantLimits | None) -> dict[str, Any]:
     return fields
 
 
-def cost_shares(model: ReadModel, by: str, now: Millis) -> list[pb.CostShare]:
-    """The costs of each type's instances or each owner's jobs as of `now`, dearest first.
-
-    Their micro-dollars add up to those of the bill, like those of `tenants`.
-
-    Args:
-        model: The cluster.
-        by: Key that the caller asked for: `type` or `owner`.
-        now: The time.
-
-    Raises:
-        BadRequest: The key is neither.
-    """
-    if by == "type":
-        totals, charged = model.of_types(now), 0
-    elif by == "owner":
-        totals, charged = model.of_owners(now), int(model.cost(now).idle)
-    else:
-        raise BadRequest("costs are told by `type` or by `owner`, not by what was asked for")
-    idle = alone = 0
-    shares = []
-    for name, of in sorted(totals.items(), key=lambda it: (not it[0], -it[1].charged, it[0])):
-        before = micro_usd(charged), micro_usd(idle), micro_usd(alone)
-        charged, idle, alone = charged + of.charged, idle + of.idle, alone + of.alone
-        shares.append(
-            pb.CostShare(
-                name=name,
-                cost_micro_usd=micro_usd(charged) - before[0],
-                idle_micro_usd=micro_usd(idle) - before[1],
-                no_packing_micro_usd=micro_usd(alone) - before[2],
-            )
+def cost_shares(bill: DividedBill) -> list[pb.CostShare]:
+    """Convert the parts of a bill to messages."""
+    return [
+        pb.CostShare(
+            name=share.name,
+            cost_micro_usd=share.charged,
+            idle_micro_usd=share.idle,
+            no_packing_micro_usd=share.alone,
         )
-    return shares
+        for share in bill.shares
+    ]
 
 
 def job_cost(record: JobRecord) -> pb.JobCost:
@@ -590,5 +583,8 @@ def _placement(
 def resources(amount: Resources) -> pb.Resources:
     """A demand or a capacity."""
     return pb.Resources(
-        gpus=amount.gpus, milli_cpus=amount.milli_cpus, memory_mib=amount.memory_mib
+        gpus=amount.gpus,
+        milli_cpus=amount.milli_cpus,
+        memory_mib=amount.memory_mib,
+        disk_mib=amount.disk_mib,
     )

@@ -207,6 +207,7 @@ class EnrolmentService(EnrolmentServicer):
                 gpus=capacity.gpus,
                 milli_cpus=capacity.milli_cpus,
                 memory_mib=capacity.memory_mib,
+                disk_mib=capacity.disk_mib,
             ),
             workers=nodes.doors.workers,
             environment=self._isolation,

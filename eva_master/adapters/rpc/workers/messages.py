@@ -21,7 +21,7 @@ from eva_master.model.actions import (
 )
 from eva_master.model.events import Phase, RunReport
 from eva_master.model.job import JobOutputs
-from eva_master.model.records import Progress
+from eva_master.model.progress import Progress
 from eva_master.model.resources import Resources
 from eva_wire._proto import worker_pb2 as pb
 from eva_wire.rpc.errors import BadRequest
@@ -102,6 +102,7 @@ def order(task: TaskOrder) -> pb.TaskOrder:
             gpus=task.demand.gpus,
             milli_cpus=task.demand.milli_cpus,
             memory_mib=task.demand.memory_mib,
+            disk_mib=task.demand.disk_mib,
         ),
         run=program.run,
         env=dict(program.env),
@@ -121,6 +122,7 @@ def order(task: TaskOrder) -> pb.TaskOrder:
         outputs_stored=task.outputs_stored,
         fork=merges.fork(task.fork) if task.fork else None,
         origins=task.origins,
+        secrets=() if task.secrets is None else task.secrets.names,
     )
 
 
@@ -142,7 +144,7 @@ def _gang(gang: Gang) -> pb.Gang:
 
 def resources(message: pb.Resources) -> Resources:
     """Convert the capacity that a worker reports."""
-    return Resources(message.gpus, message.milli_cpus, message.memory_mib)
+    return Resources(message.gpus, message.milli_cpus, message.memory_mib, message.disk_mib)
 
 
 def address(register: pb.Register) -> str:

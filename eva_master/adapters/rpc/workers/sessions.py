@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
 import grpc
 import structlog
 
+from eva_master.adapters.objects.tables import TaskTables
+from eva_master.adapters.rpc.attach.attachments import AttachLimits, Attachments
 from eva_master.adapters.rpc.log_pace import LogPace
+from eva_master.adapters.rpc.opening_calls import OpeningCalls
 from eva_master.adapters.rpc.workers import merges, messages
 from eva_master.adapters.rpc.workers.enrolment import (
     AgentCertificates,
@@ -23,6 +25,8 @@ from eva_master.adapters.rpc.workers.enrolment import (
     no_such,
 )
 from eva_master.adapters.rpc.workers.log_relay import LogPiece, LogRelay, WaitingBytes
+from eva_master.adapters.rpc.workers.message_rate import MessageRate
+from eva_master.adapters.rpc.workers.starts import Completion, Starts
 from eva_master.model.actions import WorkerAction
 from eva_master.model.events import (
     Event,
@@ -33,11 +37,15 @@ from eva_master.model.events import (
     WorkerRegistered,
     WorkerReported,
 )
-from eva_master.ports import Clock, Inbox
+from eva_master.ports import Clock, Inbox, Secrets
 from eva_wire._proto import worker_pb2 as pb
 from eva_wire._proto.worker_pb2_grpc import WorkersServicer
 from eva_wire.rpc.errors import AlreadyConnected, BadRequest, SessionReplaced, TooSlow
-from eva_wire.values.errors import EvaError, NotAuthorised, Unreachable
+from eva_wire.values.errors import (
+    EvaError,
+    NotAuthorised,
+    Unreachable,
+)
 from eva_wire.values.ids import InstanceId, Millis, RunId
 
 Context = grpc.aio.ServicerContext[pb.WorkerMessage, pb.MasterMessage]
@@ -47,14 +55,13 @@ _LAST_WRITE_S = 1.0
 _MOST_WAITING = 10_000
 _MOST_WAITING_BYTES = 64 * 1024 * 1024
 """Messages that wait to be written to one agent. An instance has a few hundred tasks at most."""
+_MOST_OPENING = 8
+"""Calls of one agent that have not registered. A correct one makes the next after the last."""
+_REGISTER_S = 60.0
 _MISSED_BEATS = 3
 _MOST_STAGES = 16
 _MOST_MIB = 2**40
 _TYPE = re.compile(r"[A-Za-z0-9.+_-]{1,40}")
-_PARTS_PER_S = 5_000
-_PARTS_AT_ONCE = 50_000
-"""Reports and samples that one worker may send before it has to wait: those of some hundred tasks,
-many times over."""
 _PARTS_OF_SESSION = 500
 """Weight of opening a session."""
 _MOST_PACES = 2_000
@@ -99,8 +106,12 @@ class WorkerSessions(WorkersServicer):
         clock: The loop's time, which numbers the sessions and measures silence.
         certificates: Renews the workers' certificates.
         welcome: The settings for registered workers.
+        tables: Rows of the tables of arrays; without them no array has one.
+        secrets: Opens the secrets that tasks are started with; `None` for no secrets.
+        attach_limits: How many commands and connections into tasks may be open.
 
     Attributes:
+        attachments: Commands and connections into tasks.
         heartbeats: Number of heartbeats received, empty ones included.
         boots: By instance type and stage, how often instances went through a stage of their boot
             and how many milliseconds it took them together.
@@ -112,8 +123,15 @@ class WorkerSessions(WorkersServicer):
         clock: Clock,
         certificates: AgentCertificates,
         welcome: Welcome,
+        tables: TaskTables | None = None,
+        *,
+        secrets: Secrets | None = None,
+        attach_limits: AttachLimits | None = None,
     ) -> None:
+        self.attachments = Attachments(self._send_now, attach_limits)
+        self._opening = OpeningCalls("sessions", _REGISTER_S)
         self._inbox = inbox
+        self._starts = Starts(tables, secrets, inbox)
         self._clock = clock
         self._certificates = certificates
         self._welcome = welcome
@@ -143,7 +161,14 @@ class WorkerSessions(WorkersServicer):
         message = messages.command(action)
         if not message.command_id:
             message.command_id = f"sync/{next(self._syncs)}"
-        session.loop.call_soon_threadsafe(session.send, message)
+        completion = self._starts.completion(action, session.number)
+        session.loop.call_soon_threadsafe(session.send, message, completion)
+
+    def _send_now(self, instance: InstanceId, message: pb.MasterMessage) -> None:
+        """Send a message, in the asyncio thread; raises `Unreachable` without a session."""
+        if (session := self._sessions.get(instance)) is None:
+            raise _not_connected(instance)
+        session.send(message)
 
     # -- logs ------------------------------------------------------------------------------------
 
@@ -165,7 +190,7 @@ class WorkerSessions(WorkersServicer):
         while True:
             session = self._sessions.get(instance)
             if session is None:
-                raise Unreachable(f"the worker on {instance} is not connected")
+                raise _not_connected(instance)
             with session.logs.follow(run, position, once=once) as follow:
                 async for piece in follow:
                     position = piece.offset + len(piece.data)
@@ -183,8 +208,10 @@ class WorkerSessions(WorkersServicer):
     ) -> None:
         """Serve one agent until its stream ends."""
         peer = await self._admitted(context)
-        await asyncio.sleep(self._pace(peer.instance).pause_s(_PARTS_OF_SESSION))
-        session = self._open(await context.read(), peer, context)
+        with self._opening.counted(peer.instance, _MOST_OPENING):
+            await asyncio.sleep(self._pace(peer.instance).pause_s(_PARTS_OF_SESSION))
+            first = await self._opening.first(context)
+        session = self._open(first, peer, context)
         try:
             await self._listen(session)
         except asyncio.CancelledError:
@@ -212,6 +239,15 @@ class WorkerSessions(WorkersServicer):
         log.info("certificate renewed", instance=peer.instance)
         return identity
 
+    async def Attach(  # type: ignore[override]  # noqa: N802
+        self,
+        request_iterator: Any,  # noqa: ARG002
+        context: Context,
+    ) -> None:
+        """Serve an agent's end of a command or a connection into a task."""
+        peer = await self._admitted(context)
+        await self.attachments.serve(peer.instance, context)
+
     async def _admitted(self, context: Context) -> Certified:
         """The caller, if the instance that its certificate names exists; every call begins here."""
         peer = certified(context.auth_context())
@@ -223,6 +259,7 @@ class WorkerSessions(WorkersServicer):
         session = self._sessions.get(instance)
         if session is not None and not session.loop.is_closed():
             session.loop.call_soon_threadsafe(session.break_off, no_such(instance))
+        self.attachments.cut(instance)
 
     def _open(self, first: object, peer: Certified, context: Context) -> _Session:
         if not isinstance(first, pb.WorkerMessage) or not first.HasField("register"):
@@ -272,6 +309,7 @@ class WorkerSessions(WorkersServicer):
                 messages.address(register),
                 min(register.measured_mib, _MOST_MIB),
                 messages.words(register.confinement),
+                messages.words(register.unfit),
             )
         )
         return session
@@ -356,9 +394,10 @@ class WorkerSessions(WorkersServicer):
             case "heartbeat":
                 self.heartbeats += 1
                 samples = messages.samples(message.heartbeat.samples)
-                after_silence = session.beat(self._clock.now()) >= self._silence_ms
-                if samples or after_silence:
-                    self._inbox.post(ProgressSampled(instance, number, samples, after_silence))
+                silent = session.beat(self._clock.now()) >= self._silence_ms
+                disturbed = silent or message.heartbeat.disturbed
+                if samples or disturbed:
+                    self._inbox.post(ProgressSampled(instance, number, samples, disturbed))
             case "reports":
                 reports = messages.reports(message.reports.tasks)
                 self._inbox.post(WorkerReported(instance, number, reports))
@@ -425,24 +464,10 @@ class WorkerSessions(WorkersServicer):
             self._inbox.post(WorkerLost(session.instance, session.number, session.goodbye))
 
 
-class MessageRate:
-    """How fast the messages of one worker are read.
-
-    Args:
-        now: A monotonic clock, in seconds.
-    """
-
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self._now = now
-        self._at = now()
-        self._left = float(_PARTS_AT_ONCE)
-
-    def pause_s(self, parts: int) -> float:
-        """How long to read nothing after a message of so many parts, in seconds."""
-        now = self._now()
-        gained, self._at = (now - self._at) * _PARTS_PER_S, now
-        self._left = min(_PARTS_AT_ONCE, self._left + gained) - parts
-        return max(0.0, -self._left / _PARTS_PER_S)
+def _not_connected(instance: InstanceId) -> Unreachable:
+    return Unreachable(
+        f"the worker on {instance} is not connected", hint="try again in a moment; see `eva nodes`"
+    )
 
 
 class _Session:
@@ -473,22 +498,26 @@ class _Session:
         self.logs = LogRelay(self.send, waiting_logs)
         # By command id, so that a command that is still queued is not queued again; what it says
         # may be newer, as that of a merge.
-        self._outgoing: dict[str, pb.MasterMessage] = {}
+        self._outgoing: dict[str, tuple[pb.MasterMessage, Completion | None]] = {}
         self._outgoing_bytes = 0
         self._writer: asyncio.Task[None] | None = None
         self._expiry: asyncio.TimerHandle | None = None
         self._ended = False
 
-    def send(self, message: pb.MasterMessage) -> None:
+    def send(self, message: pb.MasterMessage, completion: Completion | None = None) -> None:
         """Queue a message to be written in order, in the place of one that waits with its id.
 
         An agent that does not read loses its session.
+
+        Args:
+            message: The message.
+            completion: Adds what is read just before it is written.
         """
         if self._ended or self.close_reason:
             return
         if (waiting := self._outgoing.get(message.command_id)) is not None:
-            self._outgoing_bytes -= waiting.ByteSize()
-        self._outgoing[message.command_id] = message
+            self._outgoing_bytes -= waiting[0].ByteSize()
+        self._outgoing[message.command_id] = message, completion
         self._outgoing_bytes += message.ByteSize()
         if len(self._outgoing) > _MOST_WAITING or self._outgoing_bytes > _MOST_WAITING_BYTES:
             self.break_off(
@@ -515,9 +544,10 @@ class _Session:
     async def _write(self) -> None:
         try:
             while self._outgoing:
-                message = self._outgoing.pop(next(iter(self._outgoing)))
+                message, completion = self._outgoing.pop(next(iter(self._outgoing)))
                 self._outgoing_bytes -= message.ByteSize()
-                await self.context.write(message)
+                if completion is None or await completion(message):
+                    await self.context.write(message)
         except Exception as error:
             # The reader sees the end of the stream too, and closes the session.
             log.debug("write failed", instance=self.instance, error=str(error))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from eva_master.app.cloud_provider import (
@@ -15,6 +16,7 @@ from eva_master.app.cloud_provider import (
 )
 
 if TYPE_CHECKING:
+    from eva_master.adapters.identities.prover import IdentityProver
     from eva_master.app.config import MasterConfig
     from eva_master.control.settings import Settings
     from eva_master.model.catalog import Catalog
@@ -47,50 +49,52 @@ class _Ec2(CloudProvider):
         return complaints(section, config.objects, config.listen, config.advertise)
 
     def check(self, config: MasterConfig) -> None:
-        from eva_master.app.clouds.ec2.wiring import boot_of
-
-        boot_of(config)
+        """The section is checked when it is read."""
 
     def prepare(self, config: MasterConfig, tell: Callable[[str], None]) -> Prepared:
-        from eva_master.app.clouds.ec2.wiring import ask_what_is_sold
-
-        ask_what_is_sold(config, tell)
+        _wiring().ask_what_is_sold(config, tell)
         return Prepared(config)
 
     def catalog(self, config: MasterConfig) -> Catalog:
-        from eva_master.app.clouds.ec2.wiring import ec2_catalog
-
-        return ec2_catalog(config)
+        sold: Catalog = _wiring().ec2_catalog(config)
+        return sold
 
     def prices_taken(self, config: MasterConfig) -> str | None:
-        from eva_master.app.clouds.ec2.wiring import snapshot_of
-
-        snapshot = snapshot_of(config)
+        snapshot = _wiring().snapshot_of(config)
         return None if snapshot is None else snapshot.taken.isoformat()
 
     def loop_settings(self, config: MasterConfig, settings: Settings) -> Settings:
-        from eva_master.app.clouds.ec2.wiring import section_of
+        from eva_master.app.clouds.ec2.section import SpotSection
 
-        section = section_of(config)
+        section = _wiring().section_of(config)
         return replace(
             settings,
             unwanted_ms=section.unwanted_grace,
-            rebalance_ms=section.spot.rebalance if section.spot else 0,
+            rebalance_ms=(section.spot or SpotSection()).rebalance,
         )
 
     def shares_storage(self, config: MasterConfig) -> bool:
-        from eva_master.app.clouds.ec2.wiring import section_of
-
-        return bool(section_of(config).storage_mount)
+        return bool(_wiring().section_of(config).storage_mount)
 
     def runs_containers(self, config: MasterConfig) -> bool:  # noqa: ARG002
         # The workers choose their tasks' runtime.
         return True
 
-    def open(self, config: MasterConfig, site: CloudSite) -> ManagedCloud:
-        from eva_master.app.clouds.ec2.wiring import ec2_cloud
+    def identities(self, config: MasterConfig, authority: str) -> IdentityProver | None:
+        from eva_master.app.clouds.ec2.wiring import identity_prover
 
-        return ec2_cloud(config, site)
+        return identity_prover(config, authority)
+
+    def open(self, config: MasterConfig, site: CloudSite) -> ManagedCloud:
+        cloud: ManagedCloud = _wiring().ec2_cloud(config, site)
+        return cloud
+
+
+def _wiring() -> ModuleType:
+    """Imported late, as boto3 is slow to import."""
+    from eva_master.app.clouds.ec2 import wiring
+
+    return wiring
 
 
 PROVIDER = _Ec2()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,7 +22,8 @@ from eva_wire.values.ids import MILLION
 
 if TYPE_CHECKING:
     from eva_master.adapters.catalog.snapshot import CatalogSnapshot
-    from eva_master.adapters.deployment import Change
+    from eva_master.adapters.deployment import Change, Check
+    from eva_master.app.clouds.ec2.deployment import Deployment
     from eva_master.app.clouds.ec2.section import Ec2Section
     from eva_master.app.clouds.ec2.standing_cost import StandingCost
 
@@ -61,6 +62,12 @@ def _parameters(_: click.Context, __: click.Parameter, values: tuple[str, ...]) 
     return dict(value.partition("=")[::2] for value in values)
 
 
+def _bundles(named: Path | None) -> Path | None:
+    """The directory of the bundles: the named one, or that of a checkout if it has some."""
+    built = Path("dist")
+    return built if named is None and any(built.glob("eva-master-*.tar")) else named
+
+
 @click.command()
 @_account_options
 @click.option(
@@ -78,9 +85,8 @@ def _parameters(_: click.Context, __: click.Parameter, values: tuple[str, ...]) 
 @click.option(
     "--bundles",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    default=Path("dist"),
-    show_default=True,
-    help="Where make bundle has left them.",
+    help="Where make bundle has left them.  [default: dist, where it has bundles; else they are "
+    "made of the packages that are installed here]",
 )
 @click.option(
     "--set",
@@ -102,7 +108,18 @@ def _parameters(_: click.Context, __: click.Parameter, values: tuple[str, ...]) 
     help="Where to write the settings that commands reach the cluster with, for EVA_CONFIG.  "
     "[default: CLUSTER.yaml in your state directory]",
 )
-@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+@click.option(
+    "--for",
+    "job_file",
+    metavar="JOBFILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A job that is to run: checks that the account's quotas have room for it.",
+)
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Check the account, show what would change, and change nothing.",
+)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @json_option
 def aws(
@@ -113,10 +130,11 @@ def aws(
     poll_s: float,
     users: str | None,
     subnets: tuple[str, ...],
-    bundles: Path,
+    bundles: Path | None,
     parameters: dict[str, str],
     settings: Path | None,
     client_file: Path | None,
+    job_file: Path | None,
     dry_run: bool,
     yes: bool,
     as_json: bool,
@@ -126,37 +144,34 @@ def aws(
     Shows what would change and what that costs before anything does. Needs the credentials of
     somebody who may make roles; the cluster's own roles may do far less.
     """
-    from eva_master.app.clouds.ec2.deployment import Account, Deployment
+    from eva_master.adapters.deployment import Account
+    from eva_master.app.clouds.ec2.deployment import Deployment
+    from eva_wire.service import logs
     from eva_wire.settings.common import user_state_dir
 
+    logs.configure()  # Standard output is for results.
     stated = {**parameters, **({"UserCidr": users} if users else {})}
     account = Account(cluster, region, endpoint, poll_s)
     deployment = Deployment(
-        account, bundles=bundles, subnets=subnets, parameters=stated, settings=settings
+        account,
+        note,
+        bundles=_bundles(bundles),
+        subnets=subnets,
+        parameters=stated,
+        settings=settings,
+        look_only=dry_run,
+        job_file=job_file,
     )
-    _, cost = deployment.standing_cost
-    if as_json:
-        changes = [_shown(change) for change in deployment.changes]
-        parameters = {name: after for name, _, after in deployment.parameter_changes}
-        print_json(
-            {"changes": changes, "parameters": parameters, "standing_cost": _cost_shown(cost)}
-        )
-    else:
-        _print_changes(deployment.stack.name, deployment.changes)
-        for name, before, after in deployment.parameter_changes:
-            note(f"{name}: {before or 'none'} -> {after or 'none'}")
-        _print_cost(*deployment.standing_cost)
-        if deployment.master_replaced:
-            note("The master gets another instance, and is away for some minutes; tasks run on.")
-    if dry_run or not deployment.changes:
+    _print_json(deployment) if as_json else _print_words(deployment)
+    if dry_run:
         deployment.drop()
         return
-    if not yes and not click.confirm("Make these changes?", err=True):
+    if deployment.changes and not yes and not click.confirm("Make these changes?", err=True):
         deployment.drop()
         raise click.Abort
-    deployment.carry_out(note)
+    deployment.carry_out()
     target = client_file or user_state_dir() / f"{cluster}.yaml"
-    deployment.client_file(target, note)
+    deployment.client_file(target)
     note(f"The cluster is there. In your shell: export EVA_CONFIG={target.absolute()}")
 
 
@@ -169,10 +184,9 @@ def teardown(*, cluster: str, region: str, endpoint: str, poll_s: float, yes: bo
     Terminates the master and all instances of the cluster, empties the bucket and deletes the
     stack, the master's state included. Another call resumes an interrupted one.
     """
-    from eva_master.app.clouds.ec2.deployment import Account
-    from eva_master.app.clouds.ec2.deployment import teardown as begin
+    from eva_master.adapters.deployment import Account, Teardown
 
-    end = begin(Account(cluster, region, endpoint, poll_s))
+    end = Teardown(Account(cluster, region, endpoint, poll_s))
     if not yes:
         count, size = end.stored()
         workers = len(end.workers())
@@ -187,13 +201,35 @@ def teardown(*, cluster: str, region: str, endpoint: str, poll_s: float, yes: bo
     note("Nothing of the cluster is left.")
 
 
-def _shown(change: Change) -> dict[str, str]:
-    return {
-        "action": change.action,
-        "resource": change.resource,
-        "type": change.kind,
-        "replaced": change.replaced,
-    }
+def _print_json(deployment: Deployment) -> None:
+    print_json(
+        {
+            "changes": [asdict(change) for change in deployment.changes],
+            "checks": [asdict(check) for check in deployment.checks],
+            "parameters": {name: after for name, _, after in deployment.parameter_changes},
+            "standing_cost": _cost_shown(deployment.standing_cost[1]),
+        }
+    )
+
+
+def _print_words(deployment: Deployment) -> None:
+    _print_checks(deployment.checks)
+    _print_changes(deployment.stack.name, deployment.changes)
+    for name, before, after in deployment.parameter_changes:
+        note(f"{name}: {before or 'none'} -> {after or 'none'}")
+    _print_cost(*deployment.standing_cost)
+    if deployment.master_replaced:
+        note("The master gets another instance, and is away for some minutes; tasks run on.")
+
+
+def _print_checks(checks: list[Check]) -> None:
+    out = console()
+    verdicts = {True: ("ok", "green"), False: ("no", "red"), None: ("?", "yellow")}
+    for check in checks:
+        word, style = verdicts[check.ok]
+        out.print(f"{word:<3} {check.name}: {check.says}", style=style, markup=False)
+        if check.hint:
+            out.print(f"    {check.hint}", markup=False)
 
 
 def _print_changes(stack: str, changes: list[Change]) -> None:
@@ -201,10 +237,10 @@ def _print_changes(stack: str, changes: list[Change]) -> None:
         note(f"{stack} is as it should be.")
         return
     out = console()
-    for change in sorted(changes, key=lambda it: (it.action, it.kind, it.resource)):
+    for change in sorted(changes, key=lambda it: (it.action, it.type, it.resource)):
         replaced = "" if change.replaced == "False" else f"  replaced: {change.replaced}"
-        action, style = _ACTIONS[change.action]
-        out.print(f"{action:<7} {change.kind}  {change.resource}{replaced}", style=style)
+        action, style = _ACTIONS.get(change.action, (change.action.lower(), "yellow"))
+        out.print(f"{action:<7} {change.type}  {change.resource}{replaced}", style=style)
 
 
 def _cost_shown(cost: StandingCost) -> dict[str, Any]:

@@ -7,20 +7,24 @@ eva_master.app.clouds.ec2.own_settings DIRECTORY`` unpacks it on the master at e
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from eva_master.adapters.identities.principals import principal_of
+from eva_wire.files import write_file
 from eva_wire.settings.layers import merged
 from eva_wire.text import yamlfile
 from eva_wire.text.unreadable import why_unreadable
 from eva_wire.values.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    from eva_master.app.config import MasterConfig
 
 GENERATED, OWN, MERGED = "generated.yaml", "own.yaml", "master.yaml"
 """Names of the files on the master's instance."""
@@ -71,8 +75,7 @@ def unpack(directory: Path) -> None:
     """Write the master's settings: those that were generated, and over them the operator's own.
 
     Args:
-        directory: Has the generated file and perhaps a packed one; gets all others. They may be
-            read by the master's user alone.
+        directory: Has the generated file and perhaps a packed one; gets all others.
     """
     settings = _loaded(directory / GENERATED)
     if (directory / OWN).is_file():
@@ -80,31 +83,44 @@ def unpack(directory: Path) -> None:
         settings = combined(settings, own["settings"])
         for key, content in own["files"].items():
             target = directory / _FILES[key]
-            _write(target, content)
+            write_file(target, content.encode())
             section, _, name = key.partition(".")
             settings[section][name] = str(target)
-    _write(directory / MERGED, yaml.safe_dump(settings, sort_keys=False, allow_unicode=True))
+    text = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
+    write_file(directory / MERGED, text.encode())
 
 
 def combined(generated: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """Settings over others. Mappings are merged, but an empty one takes the place of what is there.
 
-    So ``bundles: {}`` stands for images that have the worker.
+    So ``bundles: {}`` stands for images that have the worker. Identities are added to those of the
+    operators who deploy.
     """
     settings = merged(generated, own)
     bundles = (own.get("ec2") or {}).get("bundles")
     if bundles == {}:
         settings["ec2"] = {**settings["ec2"], "bundles": {}}
+    if listed := (own.get("ec2") or {}).get("identities"):
+        own_ones = [principal_of(entry["arn"])[0] for entry in listed]
+        deployers = generated["ec2"].get("identities", ())
+        others = [entry for entry in deployers if principal_of(entry["arn"])[0] not in own_ones]
+        settings["ec2"] = {**settings["ec2"], "identities": [*others, *listed]}
     return settings
 
 
-def _check(file: Path, region: str, zones: Sequence[str]) -> None:
-    """Start from what the stack will generate, with names in place of ids."""
+@contextmanager
+def as_master(file: Path | None, region: str, zones: Sequence[str]) -> Iterator[MasterConfig]:
+    """The settings of a deployed master, with names in place of ids.
+
+    Args:
+        file: Settings over those that the stack will generate; `None` for none.
+        region: The cluster's region.
+        zones: Where it launches workers.
+
+    Raises:
+        InvalidConfig: A master would refuse them.
+    """
     # Unpacking needs none of these.
-    from eva_master.adapters.catalog import load_catalog
-    from eva_master.adapters.catalog.snapshot import read_snapshot
-    from eva_master.app.clouds import cloud_of
-    from eva_master.app.clouds.ec2.wiring import BUILT_IN_REGION, ec2_catalog
     from eva_master.app.policy_registry import policies
     from eva_master.app.settings import load_master_config
 
@@ -118,9 +134,27 @@ def _check(file: Path, region: str, zones: Sequence[str]) -> None:
             "state_dir": nowhere,
             "ec2": {"region": region, "subnets": {zone: f"subnet-of-{zone}" for zone in zones}},
         }
-        config = load_master_config(policies=policies(), file=file, defaults=generated)
-        cloud_of(config).check(config)
+        yield load_master_config(policies=policies(), file=file, defaults=generated)
+
+
+def _check(file: Path, region: str, zones: Sequence[str]) -> None:
+    """Start from what the stack will generate."""
+    from eva_master.adapters.catalog import load_catalog
+    from eva_master.adapters.catalog.snapshot import read_snapshot
+    from eva_master.app.clouds.ec2.wiring import BUILT_IN_REGION, ec2_catalog
+
+    with as_master(file, region, zones) as config:
         section = config.section("ec2")
+        if section.kms_key:
+            raise InvalidConfig(
+                f"{file}: ec2.kms_key: the roles of a stack may not use a key of your own",
+                hint="leave it out: volumes are encrypted with the account's key",
+            )
+        if strange := sorted({*section.used_zones} - section.subnets.keys()):
+            raise InvalidConfig(
+                f"{file}: ec2.zones: the cluster has no subnet in {', '.join(strange)}",
+                hint=f"choose among {', '.join(sorted(section.subnets))}",
+            )
         if region == BUILT_IN_REGION or section.snapshot is not None:
             ec2_catalog(config)
         elif config.catalog.file is not None:
@@ -162,19 +196,6 @@ def _at(settings: Mapping[str, Any], key: str) -> Any:
 def _loaded(file: Path) -> dict[str, Any]:
     document: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
     return document
-
-
-def _write(target: Path, text: str) -> None:
-    """Replace a file at once; it may hold a password of the journal's."""
-    aside = target.with_name(f".{target.name}.new")
-    aside.write_text(text, encoding="utf-8")
-    aside.chmod(0o640)
-    if os.geteuid() == 0:
-        try:
-            shutil.chown(aside, group="eva")
-        except LookupError:
-            aside.chmod(0o644)
-    aside.replace(target)
 
 
 if __name__ == "__main__":

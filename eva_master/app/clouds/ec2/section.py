@@ -20,7 +20,8 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from eva_master.adapters.catalog.pricebook import parse_price
-from eva_wire.text.quantities import Discount, Duration, Size
+from eva_master.app.sections.identities import Identities
+from eva_wire.text.quantities import Discount, Duration, parse_mib
 from eva_wire.values.ids import MILLION
 
 Architecture = Literal["x86_64", "arm64"]
@@ -32,7 +33,7 @@ _IMAGE_KEY = re.compile(
 _IMAGE = re.compile(r"ami-[0-9a-f]{8,17}|ssm:/[A-Za-z0-9_.\-/]+")
 _REGION = re.compile(r"[a-z]{2}(?:-[a-z]+)+-[0-9]")
 _TAG = re.compile(r"[\w.:/=+\-@ ]{1,128}")
-_TEMPLATE = re.compile(r"[\w().\-/]{3,128}(?::[0-9]+|:\$Default|:\$Latest)?")
+_S3_PLACE = re.compile(r"s3://[^\s?#]+")
 _BUNDLE = re.compile(r"s3://[^\s?#/]+/[^\s?#]+#sha256=[0-9a-f]{64}")
 _SECOND_MS = 1_000
 _MINUTE_MS = 60_000
@@ -72,27 +73,20 @@ def _check_whole_gib(mib: int) -> int:
     return mib
 
 
-def _check_long(duration_ms: int) -> int:
-    if not _MINUTE_MS <= duration_ms <= 30 * _DAY_MS:
-        raise _refusal("must be between 1m and 30d", "write 30m")
-    return duration_ms
+def _volumes(value: object) -> object:
+    """Sizes of root volumes by the keys of images, of which a size alone stands for all."""
+    if not isinstance(value, dict):
+        return dict.fromkeys(get_args(ImageKind), _check_whole_gib(parse_mib(value)))
+    return {key: _check_whole_gib(parse_mib(size)) for key, size in value.items()}
 
 
-def _check_long_or_none(duration_ms: int) -> int:
-    return _check_long(duration_ms) if duration_ms else 0
+def _between(least_ms: int, most_ms: int, words: str, example: str) -> AfterValidator:
+    def check(duration_ms: int) -> int:
+        if not least_ms <= duration_ms <= most_ms:
+            raise _refusal(f"must be between {words}", f"write {example}")
+        return duration_ms
 
-
-def _check_absence(duration_ms: int) -> int:
-    # A restarted master is away for some seconds.
-    if not 20 * _SECOND_MS <= duration_ms <= 30 * _DAY_MS:
-        raise _refusal("must be between 20s and 30d", "write 1h")
-    return duration_ms
-
-
-def _check_short(duration_ms: int) -> int:
-    if not 500 <= duration_ms <= 10 * _MINUTE_MS:
-        raise _refusal("must be between 500ms and 10m", "write 5s")
-    return duration_ms
+    return AfterValidator(check)
 
 
 HourlyPrice = Annotated[
@@ -103,8 +97,11 @@ HourlyPrice = Annotated[
 """Micro-dollars per hour."""
 Image = Annotated[str, _matching(_IMAGE, "an image", "ami-... or ssm:/...")]
 Bundle = Annotated[str, _matching(_BUNDLE, "a bundle", "s3://BUCKET/KEY#sha256=DIGEST")]
-Long = Annotated[Duration, AfterValidator(_check_long)]
-Short = Annotated[Duration, AfterValidator(_check_short)]
+Long = Annotated[Duration, _between(_MINUTE_MS, 30 * _DAY_MS, "1m and 30d", "30m")]
+LongOrNone = Annotated[Duration, _between(0, 30 * _DAY_MS, "0s and 30d", "15m, or 0s for never")]
+Short = Annotated[Duration, _between(500, 10 * _MINUTE_MS, "500ms and 10m", "5s")]
+# A restarted master is away for some seconds.
+Absence = Annotated[Duration, _between(20 * _SECOND_MS, 30 * _DAY_MS, "20s and 30d", "1h")]
 
 
 class _Section(BaseModel):
@@ -124,7 +121,7 @@ class SpotSection(_Section):
 
     expected_life: Long = 7 * _DAY_MS
     prices: Short = 5 * _MINUTE_MS
-    rebalance: Annotated[Duration, AfterValidator(_check_long_or_none)] = 15 * _MINUTE_MS
+    rebalance: LongOrNone = 15 * _MINUTE_MS
 
 
 class Ec2Section(_Section):
@@ -138,8 +135,9 @@ class Ec2Section(_Section):
         instance_profile: Name of the profile whose role workers have.
         images: Images that instances boot, by type, by family, or by architecture and, with `-gpu`,
             GPUs; AWS's own for the rest.
-        launch_template: `NAME` or `NAME:VERSION`, for what is not said here.
-        root_volume: Size of an instance's root volume.
+        public_addresses: Whether instances get public IPv4 addresses of their subnets, which cost.
+        root_volume: Size of an instance's root volume, beside the disk that its tasks state; by the
+            keys of `images`, or one for all.
         kms_key: Key of the root volume, the account's default if absent.
         tags: More tags for instances and volumes.
         endpoint: URL of AWS's API, for tests.
@@ -161,6 +159,7 @@ class Ec2Section(_Section):
         boot_limit: An instance that is no worker by then ends itself.
         metadata_endpoint: URL of an instance's metadata service, for tests.
         worker_env: More variables of workers' processes.
+        identities: AWS identities that get tokens without an operator.
     """
 
     region: Annotated[str, _matching(_REGION, "a region", "us-east-1")]
@@ -169,10 +168,11 @@ class Ec2Section(_Section):
     security_groups: tuple[str, ...] = ()
     instance_profile: str = ""
     images: dict[Annotated[str, AfterValidator(_check_image_key)], Image] = {}
-    launch_template: Annotated[str, _matching(_TEMPLATE, "a template", "NAME:VERSION")] | None = (
-        None
-    )
-    root_volume: Annotated[Size, AfterValidator(_check_whole_gib)] = 100 * _GIB
+    public_addresses: bool = True
+    root_volume: Annotated[
+        dict[Annotated[str, AfterValidator(_check_image_key)], int],
+        BeforeValidator(_volumes),
+    ] = {}
     kms_key: str = ""
     tags: dict[Annotated[str, AfterValidator(_check_tag)], str] = {}
     endpoint: str = ""
@@ -187,10 +187,11 @@ class Ec2Section(_Section):
     docker_image: str = ""
     mount_command: str = ""
     storage_mount: str = ""
-    abandoned_after: Annotated[Duration, AfterValidator(_check_absence)] = 60 * _MINUTE_MS
+    abandoned_after: Absence = 60 * _MINUTE_MS
     boot_limit: Long = 30 * _MINUTE_MS
     metadata_endpoint: str = ""
     worker_env: dict[str, str] = {}
+    identities: Identities = ()
 
     @property
     def used_zones(self) -> tuple[str, ...]:
@@ -215,7 +216,7 @@ def complaints(
     for zone in section.used_zones:
         if not zone.startswith(section.region):
             yield ("ec2",), f"zone {zone} is not in region {section.region}", "name its own zones"
-    if objects is None or urlsplit(objects).scheme != "s3":
+    if objects is None or not _S3_PLACE.fullmatch(objects.partition("?")[0]):
         hint = "write s3://BUCKET/PREFIX?region=REGION"
         yield ("objects",), "instances of EC2 reach no files of this machine", hint
     host = listen.rpartition(":")[0]

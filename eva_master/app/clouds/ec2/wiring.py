@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,21 +15,25 @@ from eva_master.adapters.catalog import current_types, load_catalog, named_in
 from eva_master.adapters.catalog.market import PurchaseTerms, TypeFilter, on_sale
 from eva_master.adapters.catalog.snapshot import CatalogSnapshot, read_snapshot
 from eva_master.adapters.ec2 import Ec2Cloud, Ec2Settings
-from eva_master.adapters.ec2.launching.images import drives, image_name
+from eva_master.adapters.ec2.launching.images import drives, least_gib, narrowest
 from eva_master.adapters.ec2.launching.userdata import METADATA_URL, Boot, user_data
 from eva_master.adapters.ec2.memory import for_tasks
-from eva_master.adapters.ec2.offerings import is_burstable, take_snapshot
-from eva_master.adapters.ec2.settings import IMAGES
+from eva_master.adapters.ec2.offerings import ADDRESS_HOUR, GIB_MONTH, is_burstable, take_snapshot
+from eva_master.adapters.ec2.settings import IMAGES, VOLUMES
+from eva_master.adapters.identities.prover import IdentityProver
+from eva_master.adapters.identities.sts import Sts
+from eva_master.adapters.loop.clock import SystemClock
 from eva_master.adapters.store.launches import LaunchTable
 from eva_master.app.cloud_provider import CloudSite
 from eva_master.app.clouds.ec2.section import Ec2Section, boot_logs, s3_endpoint
 from eva_master.app.config import MasterConfig
-from eva_master.model.catalog import Catalog, Offering
-from eva_wire.values.errors import InvalidConfig
+from eva_master.model.catalog import Attached, Catalog, Offering
+from eva_wire.values.errors import CloudError, InvalidConfig
 
 BUILT_IN_REGION = "us-east-1"
 """Region whose prices come with the project."""
 _OLD_DAYS = 30
+_FRESH_S = 7 * 86_400
 
 _log = structlog.get_logger(__name__)
 
@@ -49,8 +56,7 @@ def ec2_settings(config: MasterConfig) -> Ec2Settings:
         subnets=section.subnets,
         security_groups=section.security_groups,
         instance_profile=section.instance_profile,
-        launch_template=section.launch_template or "",
-        root_volume_gib=section.root_volume // 1024,
+        root_volumes={**VOLUMES, **{key: mib // 1024 for key, mib in section.root_volume.items()}},
         kms_key=section.kms_key,
         tags=section.tags,
         endpoint=section.endpoint,
@@ -65,25 +71,51 @@ def snapshot_file(config: MasterConfig) -> Path:
 
 
 def ask_what_is_sold(config: MasterConfig, tell: Callable[[str], None]) -> None:
-    """Have a snapshot where one is needed and none was taken.
+    """Have a snapshot of what is sold, with its zones and spot prices.
 
-    That is where no prices come with the project, and where spot instances are to be bought.
+    A snapshot of the master's own making that is older than a week is taken anew in the background,
+    for the next start.
 
     Args:
         config: The settings.
         tell: Told what is asked, and what came of it.
 
     Raises:
-        CloudError: AWS does not say.
+        CloudError: AWS does not say, and neither a snapshot nor prices that come with the project
+            are there to go by.
     """
     section, path = section_of(config), snapshot_file(config)
-    if path.exists() or (section.region == BUILT_IN_REGION and section.spot is None):
-        return
     names = config.catalog.only or sorted({name.partition(".")[0] for name in current_types()})
+
+    def look() -> None:
+        settings = ec2_settings(config)
+        taken = take_snapshot(settings, architectures=section.architectures, names=names)
+        taken.write(path)
+        tell(f"EC2 sells {len(taken.types)} types; {path} says so.")
+
+    def look_again() -> None:
+        try:
+            look()
+        except (CloudError, OSError) as error:
+            _log.warning("EC2 does not say what it sells; older prices stay", error=str(error))
+
+    if path.exists():
+        age_s = time.time() - path.stat().st_mtime
+        if section.snapshot is None and age_s > _FRESH_S:
+            threading.Thread(target=look_again, name="ec2-sold", daemon=True).start()
+        return
     tell(f"Asking what EC2 sells in {section.region} of {', '.join(names)}.")
-    taken = take_snapshot(ec2_settings(config), architectures=section.architectures, names=names)
-    taken.write(path)
-    tell(f"EC2 sells {len(taken.types)} types; {path} says so.")
+    try:
+        look()
+    except CloudError as error:
+        if section.region != BUILT_IN_REGION:
+            raise
+        _log.error(
+            "EC2 does not say what it sells: prices that come with the project are used, and no "
+            "spot instances are bought",
+            error=error.message,
+            hint=error.hint,
+        )
 
 
 def snapshot_of(config: MasterConfig) -> CatalogSnapshot | None:
@@ -115,20 +147,41 @@ def ec2_catalog(config: MasterConfig) -> Catalog:
     """
     section = section_of(config)
     snapshot = snapshot_of(config)
-    entries = current_types() if snapshot is None else snapshot.entries()
-    types = load_catalog(config.catalog.file, config.catalog.only, entries)
-    types = tuple(_sellable(types, _named(config), ec2_settings(config).images))
-    choice = TypeFilter(architectures=section.architectures, max_price=section.max_price)
     life = section.spot.expected_life if section.spot else None
-    catalog = on_sale(
-        types, snapshot, choice, PurchaseTerms(section.used_zones, section.discounts, life)
-    )
+    terms = PurchaseTerms(section.used_zones, section.discounts, life)
+    catalog = on_sale(types_of(config, snapshot), snapshot, TypeFilter(), terms)
     if not catalog:
         raise InvalidConfig(
             f"nothing is for sale in {', '.join(section.used_zones)}",
             hint="see ec2.zones, ec2.architectures, ec2.max_price and catalog.only",
         )
     return catalog
+
+
+def types_of(config: MasterConfig, snapshot: CatalogSnapshot | None) -> Catalog:
+    """An offering of each type that the settings admit, wherever it is sold.
+
+    Args:
+        config: The settings.
+        snapshot: The types that EC2 sells, `None` for types and prices that come with the project.
+
+    Raises:
+        InvalidConfig: The files are wrong, or the settings name types of no use.
+    """
+    section = section_of(config)
+    entries = current_types() if snapshot is None else snapshot.entries()
+    types = load_catalog(config.catalog.file, config.catalog.only, entries)
+    choice = TypeFilter(architectures=section.architectures, max_price=section.max_price)
+    rates = Attached(
+        gib_month=(snapshot and snapshot.gib_month) or GIB_MONTH,
+        address=ADDRESS_HOUR if section.public_addresses else 0,
+    )
+    settings = ec2_settings(config)
+    sellable = _sellable(types, _named(config), settings, rates)
+    chosen = tuple(sold for sold in sellable if choice.admits(sold.type, sold.price))
+    for offering in chosen:
+        _check_volume(offering, settings)
+    return chosen
 
 
 def _named(config: MasterConfig) -> frozenset[str]:
@@ -138,7 +191,7 @@ def _named(config: MasterConfig) -> frozenset[str]:
 
 
 def _sellable(
-    types: Catalog, named: frozenset[str], images: Mapping[str, str]
+    types: Catalog, named: frozenset[str], settings: Ec2Settings, rates: Attached
 ) -> Iterator[Offering]:
     """The types that may be bought without harm.
 
@@ -152,17 +205,29 @@ def _sellable(
     for offering in types:
         machine = offering.type
         asked = not named.isdisjoint({machine.name, machine.family})
-        image = image_name(images, machine)
+        image = narrowest(settings.images, machine)
         if image is not None and not drives(image, machine):
             dead |= {machine.family} if asked else set()
         elif asked or not is_burstable(machine.name):
-            yield for_tasks(offering)
+            gib = narrowest(settings.root_volumes, machine) or 0
+            yield for_tasks(offering, replace(rates, root_gib=gib))
     if dead:
         first = min(dead)
         raise InvalidConfig(
             f"the image has no driver for the GPUs of {', '.join(sorted(dead))}: "
             "its instances would never become workers",
             hint=f"name an image that has one in ec2.images.{first}, or leave {first} out",
+        )
+
+
+def _check_volume(offering: Offering, settings: Ec2Settings) -> None:
+    machine, gib = offering.type, offering.attached.root_gib
+    least = least_gib(narrowest(settings.images, machine) or "")
+    if gib < least:
+        raise InvalidConfig(
+            f"ec2.root_volume: {gib}GiB is less than the image of {machine.family} has: {least}GiB",
+            hint=f"write root_volume: {{{machine.family}: {least}GiB}}, or leave it out in "
+            "catalog.only",
         )
 
 
@@ -177,6 +242,17 @@ def ec2_cloud(config: MasterConfig, site: CloudSite) -> Ec2Cloud:
         launch_records=LaunchTable(site.engine),
         catalog=site.catalog,
     )
+
+
+def identity_prover(config: MasterConfig, authority: str) -> IdentityProver | None:
+    """Lets the identities in that the settings list; `None` if they list none."""
+    section = section_of(config)
+    if not section.identities:
+        return None
+    entries = [identity.entry for identity in section.identities]
+    sts = Sts(section.region, section.endpoint)
+    wall = SystemClock().now
+    return IdentityProver(config.cluster, authority, sts=sts, entries=entries, wall=wall)
 
 
 def boot_of(config: MasterConfig) -> Boot:

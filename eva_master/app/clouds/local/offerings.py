@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 from eva_master.adapters.catalog import load_catalog
 from eva_master.adapters.catalog.market import TypeFilter, as_spot, discounted
 from eva_master.app.cloud_provider import Complaint
 from eva_master.app.clouds.local.section import section_of
 from eva_master.app.config import MasterConfig
-from eva_master.model.catalog import Catalog
+from eva_master.model.catalog import Catalog, Offering
 from eva_wire.values.errors import InvalidConfig
 
 
@@ -19,7 +22,10 @@ def local_catalog(config: MasterConfig) -> Catalog:
     Raises:
         InvalidConfig: A catalog file is wrong.
     """
-    types = load_catalog(config.catalog.file, config.catalog.only)
+    disk = _disk_mib(config.state_dir)
+    types = tuple(
+        _with_disk(type_, disk) for type_ in load_catalog(config.catalog.file, config.catalog.only)
+    )
     spot = section_of(config).spot
     if spot is None:
         return types
@@ -30,6 +36,19 @@ def local_catalog(config: MasterConfig) -> Catalog:
         if sold.admits(type_.type, type_.price)
     )
     return (*types, *cheap)
+
+
+def _disk_mib(state_dir: Path) -> int:
+    """Size of the file system that instances of this machine are on."""
+    nearest = next(path for path in (state_dir, *state_dir.absolute().parents) if path.exists())
+    return shutil.disk_usage(nearest).total >> 20
+
+
+def _with_disk(offering: Offering, mib: int) -> Offering:
+    machine = offering.type
+    return replace(
+        offering, type=replace(machine, capacity=replace(machine.capacity, disk_mib=mib))
+    )
 
 
 def complaints(config: MasterConfig) -> Iterator[Complaint]:

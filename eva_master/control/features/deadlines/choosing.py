@@ -10,7 +10,7 @@ from eva_master.control.features.deadlines.slack import Slack, in_work
 from eva_master.control.measure.throughput import worked_ms
 from eva_master.control.state.records import PlanningRecords
 from eva_master.control.state.store import State
-from eva_master.learning.market.pools import Pool
+from eva_master.learning.market.pools import SpotPool
 from eva_master.learning.market.spot_market import pool_of
 from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.job import TaskSpec
@@ -171,7 +171,7 @@ def expected_afresh(state: PlanningRecords, job: Job) -> SpotForecast:
     return outlook(state.market.pools, pools, price_ppm)
 
 
-def _spot_market(state: PlanningRecords, job: Job) -> tuple[tuple[Pool, ...], int]:
+def _spot_market(state: PlanningRecords, job: Job) -> tuple[tuple[SpotPool, ...], int]:
     """The spot pools that a job may use, and their least price against the least on demand."""
     usable = _usable(state, job)
     spot = [offering for offering in usable if offering.purchase is Purchase.SPOT]
@@ -194,7 +194,7 @@ def _fits(task: TaskSpec, offering: Offering) -> bool:
     return need is not None and need.fits(offering.type.capacity)
 
 
-def _place(state: PlanningRecords, job: Job) -> tuple[MarketChoice, set[Pool]]:
+def _place(state: PlanningRecords, job: Job) -> tuple[MarketChoice, set[SpotPool]]:
     """The market of its tasks' places; the worst one counts for all."""
     here = [_offering(state, run) for run in in_work(state, job)]
     placed = [offering for offering in here if offering is not None]
@@ -208,6 +208,6 @@ def _offering(state: PlanningRecords, run: TaskRun) -> Offering | None:
     return None if run.target is None else state.instances[run.target].offering
 
 
-def _age_ms(state: PlanningRecords, pool: Pool, now: Millis, *, held: bool) -> int:
+def _age_ms(state: PlanningRecords, pool: SpotPool, now: Millis, *, held: bool) -> int:
     age_ms = state.market.pools.age_ms(pool, now, held=held)
     return MIDDLE_AGE_MS if age_ms is None else age_ms

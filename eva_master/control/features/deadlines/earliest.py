@@ -152,7 +152,7 @@ class _Bound:
             for run in runs
         ]
         room = self._room(spec, job.partition)
-        if job.is_gang or spec.forking.forks > 1:
+        if job.is_gang or spec.forked:
             return self._of_gang(spec, kinds, max(here, default=0), room)
         rest = spec.size - state.tasks.succeeded(job.id) - state.tasks.failed(job.id) - len(runs)
         lengths = Counter(here)
@@ -169,7 +169,7 @@ class _Bound:
         room = self._room(spec, spec.partition)
         if spec.retry is not None and spec.retry.origins:
             return _Work(0, 0, kinds)  # The content of its checkpoints is unknown.
-        if spec.kind is JobKind.GANG or spec.forking.forks > 1:
+        if spec.kind is JobKind.GANG or spec.forked:
             remaining_of = remaining.of_spec(self._state, spec, self._now)
             ms = max(
                 _least_ms(work, remaining_of.estimate, self._now)
@@ -207,14 +207,14 @@ class _Bound:
     ) -> _Work:
         """Work of a gang, or a job with forks, that would take so long with one member."""
         speed = self._speed(spec, kinds, room)
-        if spec.forking.forks > 1:
+        if spec.forked:
             speed *= max(1, room.at_once(kinds, spec.forking.forks))
         elastic = sizes.elastic(self._state, spec, self._settings.limits, room.home)
         if elastic is not None:
             most = max(elastic.least, room.at_once(kinds, elastic.most))
             speed *= Fraction(_fastest_ppm(elastic, most), MILLION)
         ms = int(alone_ms / speed)
-        several = spec.forking.forks > 1 or elastic is not None
+        several = spec.forked or elastic is not None
         return _Work(ms, 0 if several else ms * len(spec.tasks), kinds)
 
     def _of_array(

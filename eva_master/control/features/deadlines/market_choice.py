@@ -103,7 +103,7 @@ def _came_to_spot(context: Context, job: Job) -> bool:
     """Whether one runs on a spot instance since this moment: it could not be moved before."""
     return any(
         run.state is RunState.RUNNING
-        and run.history[-1][1] == context.now
+        and run.since_ms == context.now
         and run.instance is not None
         and context.state.instances[run.instance].offering.purchase is Purchase.SPOT
         for run in context.state.in_hand(job.id)
@@ -193,7 +193,7 @@ def _patient(context: Context, job: Job) -> _Found:
         waits = [run for run in crew(context.state, job.id) if run.state is RunState.WAITING]
         if not waits:
             return _Found(MarketRule.ANY)
-        since = max(run.history[-1][1] for run in waits)
+        since = max(run.since_ms for run in waits)
     left_ms = since + job.spec.spot_wait_ms - context.now
     return _Found(MarketRule.SPOT, left_ms, left_ms) if left_ms > 0 else _Found(MarketRule.ANY)
 
@@ -236,7 +236,7 @@ def _goes_apart(context: Context, job: Job) -> bool:
     """Whether a job is still where it was when it was to go apart, or on the way elsewhere."""
     return any(
         run.target is not None
-        and (run.state is not RunState.RUNNING or run.history[-1][1] <= (job.buys_ms or 0))
+        and (run.state is not RunState.RUNNING or run.since_ms <= (job.buys_ms or 0))
         for run in context.state.in_hand(job.id)
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eva_master.control.turn.turn import Feature, Turn
-from eva_master.learning.market.pools import Pool
+from eva_master.learning.market.pools import SpotPool
 from eva_master.model.catalog import Offering
 from eva_master.model.records import Job
 from eva_master.model.resources import Resources
@@ -25,7 +25,7 @@ class DeadlineMemory(Feature):
     """
 
     def __init__(self) -> None:
-        self.outlooks: dict[tuple[Pool, ...], tuple[Millis, SpotForecast]] = {}
+        self.outlooks: dict[tuple[SpotPool, ...], tuple[Millis, SpotForecast]] = {}
         self.chooser = Chooser()
         self.thin_work = ThinWork()
         self.free: tuple[Millis, list[tuple[Offering, Resources]]] = (Millis(-1), [])

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from eva_master.control.features.deadlines.room import PartitionRoom
 from eva_master.control.measure import remaining
+from eva_master.control.planning import scope
 from eva_master.control.settings import Settings
 from eva_master.control.state.records import Records
 from eva_master.model.job import JobSpec, different
 from eva_master.model.records import Job
 from eva_wire.values.ids import JobId, Millis
-from eva_wire.values.states import JobState
 
 _MANY = 10**9
 
@@ -64,7 +64,7 @@ def _due_before(
     for name in state.active:
         job = state.jobs[name]
         deadline = job.spec.deadline
-        if deadline is None or job.state is JobState.ENDING or job.waits:
+        if deadline is None or not scope.plans_job(state, job):
             continue
         if job.spec.priority < spec.priority or home(job.partition) is not home(spec.partition):
             continue

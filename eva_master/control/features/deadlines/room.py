@@ -115,11 +115,11 @@ class PartitionRoom:
 
     def _within_quota(self, tasks: Sequence[TaskSpec], most: int) -> int:
         """Number of tasks that fit in the quota of the job's tenant."""
-        tenancy, spec = self._settings.tenancy, self._spec
-        quota = None if spec is None else tenancy.quotas.get(spec.tenant)
+        quotas, spec = self._settings.tenancy.enforced(self.home.name), self._spec
+        quota = None if spec is None else quotas.get(spec.tenant)
         needs = [gpu_needs(task) for task in tasks]
         free = any(not need.gpus for task in tasks for _, need in task.demand)
-        if quota is None or free or not all(needs) or self.home.name in tenancy.lending:
+        if quota is None or free or not all(needs):
             return most
         assert spec is not None
         share = QuotaUse(spec.tenant, quota, {})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from eva_master.control.context import Context
-from eva_master.control.planning import tenants
+from eva_master.control.planning import quota_use
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.records import TaskRun
@@ -29,8 +29,8 @@ def yield_places(context: Context, shown: Snapshot, tried: set[JobId]) -> None:
         shown: The snapshot that the plan's policy saw.
         tried: Jobs that have been handled before; more are added.
     """
-    jobs = {view.id: view for view in shown.jobs}
     urgent = [view for view in shown.jobs if view.urgency.ahead is not None]
+    jobs = {view.id: view for view in shown.jobs} if urgent else {}
     for job in sorted(urgent, key=precedence):
         if job.urgency.due is None or job.id in tried or not job.stands_in_line:
             continue
@@ -57,7 +57,7 @@ def _may_have_more(context: Context, job: JobView) -> bool:
     """Whether the quota of a job's tenant allows another task of it."""
     settings, record = context.settings, context.state.jobs[job.id]
     home = settings.partitions.home(record.partition).name
-    return tenants.within_quota(context.state, settings.tenancy, home, record)
+    return quota_use.within_quota(context.state, settings.tenancy, home, record)
 
 
 def _victims(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from eva_master.control.context import Context
 from eva_master.control.features.emptied.memory import EmptiedMemory
 from eva_master.control.features.shared_limits.memory import SharedLimitsMemory
-from eva_master.control.planning import tenants
+from eva_master.control.planning import quota_use
 from eva_master.control.state.derived.unplaced import PlacementNeed, needed
 from eva_master.model.catalog import Offering, base_family
 from eva_master.model.records import Instance
@@ -93,8 +93,11 @@ def headed(context: Context, instance: Instance) -> Iterator[InstanceId]:
         other = state.instances[name]
         alike = other.offering.id == instance.offering.id and not other.pool and other.takes_tasks
         later = alike and _still_to_boot(instance) < _still_to_boot(other)
-        if later and partitions.home(other.partition) is home and state.places.coming(name):
-            yield name
+        if later and partitions.home(other.partition) is home:
+            comers = state.places.coming(name)
+            # Instances of one offering may have disks of different sizes.
+            if comers and state.demand(comers, instance).fits(instance.offering.type.capacity):
+                yield name
 
 
 def _still_to_boot(instance: Instance) -> tuple[int, Millis]:
@@ -115,11 +118,11 @@ def _is_ready(context: Context, job: JobId) -> bool:
 def _within_quota(context: Context, need: PlacementNeed, instance: Instance) -> bool:
     tenancy = context.settings.tenancy
     home = context.settings.partitions.home(instance.partition)
-    if need.tenant not in tenancy.quotas or home.name in tenancy.lending:
+    if need.tenant not in tenancy.enforced(home.name):
         return True
     shares = context.memory(EmptiedMemory).shares
     if (share := shares.get(need.tenant)) is None:
-        share = shares[need.tenant] = tenants.share(context.state, tenancy, need.tenant)
+        share = shares[need.tenant] = quota_use.share(context.state, tenancy, need.tenant)
     return any(map(share.allows, _gpus(need, instance.offering)))
 
 

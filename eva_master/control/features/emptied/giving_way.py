@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
-from eva_master.model.catalog import Offering, base_family
+from eva_master.model.catalog import Offering, as_planned, base_family
 from eva_master.model.planning.snapshot import InstanceView, RunView
 from eva_master.packing.plan_effect import PlanEffect, Unit
 from eva_wire.values.ids import InstanceId, Millis, RunId
@@ -65,7 +65,9 @@ def give_way(
     new = before.launched.get(first.on) if isinstance(first.on, int) else None
     for view in going:
         placed = _on(unit, view, run)
-        if placed is None or new is None or not _serves(view.offering, new, run, after.now.now_ms):
+        if placed is None or new is None:
+            continue
+        if not _serves(view.offering, as_planned(new), run, after.now.now_ms):
             continue
         if allows(placed, ()):
             seated = _without_others(placed, frozenset({view.id}), after).plan

@@ -165,9 +165,10 @@ def _is_scarce(context: Context, instance: Instance, job: JobId) -> bool:
     sold = next((listed for listed in state.catalog if listed.id == instance.offering.id), None)
     if sold is None or not sold.available(now):
         return True
-    others = (state.instances[name] for name in state.live if name != instance.id)
-    if not may_buy_one(sold, Counter(other.offering.id for other in others)):
-        return True
+    if sold.limit is not None:
+        others = (state.instances[name] for name in state.live if name != instance.id)
+        if not may_buy_one(sold, Counter(other.offering.id for other in others)):
+            return True
     if len(state.live) - 1 >= settings.limits.instances:
         return True
     tenant = state.jobs[job].spec.tenant

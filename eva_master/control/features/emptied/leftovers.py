@@ -10,7 +10,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from eva_master.model.planning.plan import Assign, Duplicate, Plan, PlanEntry, pooled
+from eva_master.model.catalog import sold_as
+from eva_master.model.planning.plan import Assign, ExtraRun, Plan, PlanEntry, pooled
+from eva_master.model.planning.snapshot import InstanceView
 from eva_master.model.planning.standing import Pool
 from eva_master.packing.plan_effect import PlanEffect
 from eva_wire.values.ids import InstanceId, OfferingId
@@ -38,23 +40,40 @@ def used(effect: PlanEffect, vacant: Callable[[InstanceId], bool]) -> tuple[Plan
         return effect, {}
     reused: dict[int, InstanceId] = {}
     for key in _by_urgency(effect):
-        if key not in reused and (rest := spare.get(effect.launched[key].id)):
-            reused[key] = rest.pop(0)
+        rest = spare.get(sold_as(effect.launched[key]), [])
+        if key not in reused and (view := _first_that_holds(effect, key, rest)) is not None:
+            reused[key] = view.id
+            rest.remove(view)
     return effect.with_plan(_with_places(effect.plan, reused)), reused
 
 
 def _spare(
     effect: PlanEffect, vacant: Callable[[InstanceId], bool]
-) -> dict[OfferingId, list[InstanceId]]:
+) -> dict[OfferingId, list[InstanceView]]:
     """Empty instances that a plan does not use, by offering, ready ones first."""
-    wanted = {offering.id for offering in effect.launched.values()}
-    spare: defaultdict[OfferingId, list[tuple[bool, InstanceId]]] = defaultdict(list)
+    wanted = {sold_as(offering) for offering in effect.launched.values()}
+    spare: defaultdict[OfferingId, list[InstanceView]] = defaultdict(list)
     for view in effect.now.instances:
-        if view.offering.id not in wanted or view.residents or view.pool:
+        if view.residents or view.pool:
+            continue
+        offering = sold_as(view.offering)
+        if offering not in wanted:
             continue
         if view.id not in effect.used and vacant(view.id):
-            spare[view.offering.id].append((not view.ready, view.id))
-    return {offering: [name for _, name in sorted(views)] for offering, views in spare.items()}
+            spare[offering].append(view)
+    for views in spare.values():
+        views.sort(key=lambda view: (not view.ready, view.id))
+    return spare
+
+
+def _first_that_holds(
+    effect: PlanEffect, key: int, views: Iterable[InstanceView]
+) -> InstanceView | None:
+    """The first of some empty instances whose disk holds what is to come to a new one."""
+    for view in views:
+        if not view.offering.by_disk or (key not in effect.members and effect.fits(key, view)):
+            return view
+    return None
 
 
 def _by_urgency(effect: PlanEffect) -> Iterator[int]:
@@ -69,7 +88,7 @@ def _with_places(plan: Plan, reused: Reused) -> Plan:
         return plan
 
     def entry_of(entry: PlanEntry) -> PlanEntry:
-        if isinstance(entry, Assign | Duplicate) and isinstance(entry.on, int):
+        if isinstance(entry, Assign | ExtraRun) and isinstance(entry.on, int):
             return replace(entry, on=reused.get(entry.on, entry.on))
         return entry
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from eva_master.control.context import Context
 from eva_master.control.features.emptied.memory import EmptiedMemory
-from eva_master.control.planning import tenants
+from eva_master.control.planning import quota_use
 from eva_master.model.catalog import base_family
 from eva_master.model.records import Instance, TaskRun
 from eva_wire.values.ids import InstanceId, RunId
@@ -146,16 +146,16 @@ def _may_go(context: Context, runs: Sequence[TaskRun], place: InstanceId, node: 
 def _within_quotas(context: Context, runs: Sequence[TaskRun], node: Instance) -> bool:
     """Whether tenants may have what their tasks take on a node beside what they have now."""
     tenancy, state = context.settings.tenancy, context.state
-    home = context.settings.partitions.home(node.partition).name
+    limited = tenancy.enforced(context.settings.partitions.home(node.partition).name)
     more: defaultdict[str, int] = defaultdict(int)
     for run in runs:
         need = state.task(run).demand_on(node.offering.type.family)
         more[state.jobs[run.job].spec.tenant] += 0 if need is None else need.gpus
     family = base_family(node.offering.type.family)
     return all(
-        tenants.share(state, tenancy, tenant).allows({family: gpus})
+        quota_use.share(state, tenancy, tenant).allows({family: gpus})
         for tenant, gpus in more.items()
-        if gpus and tenant in tenancy.quotas and home not in tenancy.lending
+        if gpus and tenant in limited
     )
 
 
@@ -165,6 +165,6 @@ def _stay(context: Context, place: InstanceId) -> None:
     if state.places.coming(place) or not state.can_place(place):
         return
     for run in state.occupants(place):
-        alone = not state.jobs[run.job].is_gang or len(state.jobs[run.job].spec.tasks) == 1
+        alone = not state.jobs[run.job].spec.has_mates
         if alone and run.target is not None and run.target in context.memory(EmptiedMemory).booting:
             context.turn_back(run, run.target)

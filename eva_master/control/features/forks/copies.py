@@ -12,7 +12,7 @@ from eva_master.control.features.forks.letting_go import let_go
 from eva_master.model.forks.merging import NOT_BEGUN
 from eva_master.model.records import Job, StopReason, TaskRun
 from eva_master.model.values import replace
-from eva_wire.values.ids import InstanceId, JobId, run_id
+from eva_wire.values.ids import InstanceId, run_id
 from eva_wire.values.states import TERMINAL_RUN, RunState
 
 _LEAVES = "its instance is given up"
@@ -20,12 +20,10 @@ _MAKES_ROOM = "fork 0 stays on its instance"
 ENDED_EARLY = "its program ended before the steps of its job were done"
 
 
-def place(context: Context, name: JobId, target: InstanceId, reason: str) -> None:
+def place(context: Context, own: TaskRun, target: InstanceId, reason: str) -> None:
     """Give a forked job one more fork, as a plan says that was checked against the present."""
-    job = context.state.jobs[name]
-    own = context.state.runs[run_id(name, 0)]
-    for number in range(1, job.spec.forking.forks):
-        run = context.state.runs.get(run_id(name, 0, number))
+    for number in range(1, context.state.jobs[own.job].spec.forking.forks):
+        run = context.state.runs.get(run_id(own.job, 0, number))
         if run is None:
             _add(context, own, number, target, reason)
             return
@@ -83,7 +81,7 @@ def _alone_there(context: Context, own: TaskRun) -> None:
 def ends_its_job(job: Job, run: TaskRun) -> bool:
     """Whether the success of a run is that of its job, which it is but for some forks."""
     total = job.spec.total_steps
-    if job.spec.forking.forks == 1 or total is None:
+    if not job.spec.forked or total is None:
         return True
     return tracker.may_succeed(job.merging or NOT_BEGUN, run.replica, run.attempt, total)
 

@@ -39,7 +39,7 @@ def follow(context: Context, name: JobId) -> None:
     """Move the epoch of a forked job on, and tell its forks."""
     job = context.state.jobs[name]
     total = job.spec.total_steps
-    if job.spec.forking.forks == 1 or total is None:
+    if not job.spec.forked or total is None:
         return
     if job.state not in (JobState.PENDING, JobState.RUNNING):
         context.memory(ForkMemory).told_merges.pop(name, None)
@@ -68,7 +68,7 @@ def follow(context: Context, name: JobId) -> None:
 def cut_off(context: Context, instance: InstanceId) -> None:
     """A worker has no session: the forked jobs that have forks there are looked at."""
     for run in context.state.occupants(instance):
-        if context.state.jobs[run.job].spec.forking.forks > 1:
+        if context.state.jobs[run.job].spec.forked:
             context.touch_job(run.job)
 
 

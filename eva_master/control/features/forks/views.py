@@ -22,5 +22,7 @@ def forks_left(state: Records, job: Job, seen: Sequence[TaskRun]) -> int | None:
         return None
     own = state.runs[run_id(job.id, 0)]
     extras = (state.runs.get(run_id(job.id, 0, number)) for number in range(1, own.replicas + 1))
+    if job.missing_secrets:
+        return 0
     over = sum(1 for extra in extras if extra is not None and extra.state in TERMINAL_RUN)
     return max(0, job.spec.forking.forks - 1 - over - sum(run.extra for run in seen))

@@ -43,6 +43,12 @@ class MeasuringMemory(Feature):
                 ledger.book(turn.state, place, turn.now)
                 self.rates.restart(turn.state, place)
 
+    def started(self, turn: Turn) -> None:
+        """Watch the task runs that run already."""
+        for run in turn.state.runs.touched.values():
+            if run.state is RunState.RUNNING:
+                self._watch(turn, run)
+
     def run_changed(self, turn: Turn, old: TaskRun | None, run: TaskRun) -> None:
         """Have clocks and meters follow a task run into another state."""
         if old is None or old.state is run.state:
@@ -50,7 +56,7 @@ class MeasuringMemory(Feature):
         state, now = turn.state, turn.now
         if run.state is RunState.RUNNING:
             self.rates.began(run.id)
-            self.watch(turn, run)
+            self._watch(turn, run)
         else:
             self.rates.ended(run.id)
         latency = self.latencies.changed(old, run, now)
@@ -61,7 +67,7 @@ class MeasuringMemory(Feature):
             if turn.settings.profile and old.instance is not None:
                 learn.from_silent_end(state, run, old.instance, now)
 
-    def watch(self, turn: Turn, run: TaskRun) -> None:
+    def _watch(self, turn: Turn, run: TaskRun) -> None:
         """Look later whether a task run that has begun to run reports steps."""
         if turn.settings.profile and learn.unprofiled(turn.state, run):
             later = Millis(turn.now + _SILENT_WINDOWS * self._window_ms)

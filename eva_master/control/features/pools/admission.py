@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum
 
-from eva_master.control.planning import scope, tenants
+from eva_master.control.planning import quota_use, scope
 from eva_master.control.settings import Settings
 from eva_master.control.state.records import Records
 from eva_master.model.fleet.partitions import Partition
@@ -17,7 +17,7 @@ from eva_wire.values.states import InstanceState
 class Bar(Enum):
     """Reason for which no task of a job takes room from a line now, in words for its user."""
 
-    UNPLANNED = "it is suspended, has ended, or waits for others"
+    UNPLANNED = "it is suspended, has ended, or waits for others or for a secret"
     ELSEWHERE = "it runs in another partition"
     GANG = "gangs stand in no line"
     NONE_LEFT = "none of its tasks may be given a place now"
@@ -60,13 +60,13 @@ def bar(
         reason = Bar.HELD_BACK
     elif now < job.not_before_ms:
         reason = Bar.BACKOFF
-    elif not tenants.within_quota(records, settings.tenancy, partition.name, job):
+    elif not quota_use.within_quota(records, settings.tenancy, partition.name, job):
         reason = Bar.QUOTA
     return reason
 
 
 def gives_room(instance: Instance, *, connected: bool, stated: bool = False) -> bool:
-    """Whether a member of a pool, or a lent instance, takes tasks from a line at once.
+    """Whether a member of a pool, or a shared instance, takes tasks from a line at once.
 
     Args:
         instance: The instance.

@@ -38,7 +38,7 @@ def adopt(
         return
     pools, lines = named(pools, lines, names)
     context.state.membership.state(partition, pools, lines)
-    standing_in = (pool for pool in pools if not pool.lent)
+    standing_in = (pool for pool in pools if not pool.shared)
     members = {InstanceId(str(member)): pool for pool in standing_in for member in pool.members}
     for name in before:
         if name not in members:
@@ -157,7 +157,7 @@ def _room(context: Context, standing: Standing, name: InstanceId) -> MemberRoom 
     instance = state.instances.get(name)
     if instance is None or not gives_room(instance, connected=name in state.sessions):
         return None
-    if not instance.pool and name not in standing.lent:
+    if not instance.pool and name not in standing.shared:
         return None
     kind = instance.offering.type
     free = room_beside(instance.offering, state.company.taken(name))

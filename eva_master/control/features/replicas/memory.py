@@ -23,12 +23,18 @@ class ReplicaMemory(Feature):
     def __init__(self) -> None:
         self.looks_for_late: set[JobId] = set()
 
+    def started(self, turn: Turn) -> None:
+        """Watch the task runs that run already."""
+        for run in turn.state.runs.touched.values():
+            if run.state is RunState.RUNNING:
+                self._watch(turn, run)
+
     def run_changed(self, turn: Turn, old: TaskRun | None, run: TaskRun) -> None:
         """Watch a task run that begins to run."""
         if run.state is RunState.RUNNING and old is not None and old.state is not run.state:
-            self.watch(turn, run)
+            self._watch(turn, run)
 
-    def watch(self, turn: Turn, run: TaskRun) -> None:
+    def _watch(self, turn: Turn, run: TaskRun) -> None:
         """Look later whether a task run that has begun to run is late."""
         job = turn.state.jobs[run.job]
         doubles = not job.is_gang and job.spec.array.stragglers is Stragglers.DUPLICATE

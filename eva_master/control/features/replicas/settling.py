@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from eva_master.control.context import Context
-from eva_master.control.failing import arrays
+from eva_master.control.features.arrays import failing
 from eva_master.control.features.forks import copies
 from eva_master.control.features.forks.letting_go import let_go
 from eva_master.control.features.replicas import outputs
@@ -30,6 +30,9 @@ LOST = "it lost its place"
 
 def begin(context: Context, own: TaskRun, target: InstanceId, reason: str) -> None:
     """Give a task one more run, as a plan says that was checked against the present."""
+    if context.state.jobs[own.job].spec.forked:
+        copies.place(context, own, target, reason)
+        return
     number = own.replicas + 1
     context.add_run(
         TaskRun(
@@ -47,7 +50,7 @@ def begin(context: Context, own: TaskRun, target: InstanceId, reason: str) -> No
 def retire(context: Context, entry: Retire) -> None:
     """Stop an extra run for good, likewise."""
     run = context.state.runs[entry.run]
-    if context.state.jobs[run.job].spec.forking.forks > 1:
+    if context.state.jobs[run.job].spec.forked:
         copies.retire(context, run, entry.reason)
     else:
         let_go(context, run, entry.reason)
@@ -79,7 +82,7 @@ def settle(context: Context, job: Job, run: TaskRun) -> bool:
                 let_go(context, other, f"{won.id} has succeeded")
         outputs.place(context, job.id)
         return True
-    if job.spec.forking.forks > 1:
+    if job.spec.forked:
         return copies.settle(context, job, run)
     if run.extra and run.state is RunState.WAITING and run.target is None:
         let_go(context, run, LOST)
@@ -97,4 +100,4 @@ def _fail_with_the_last(
     if not failed or not ends or any(each.state not in TERMINAL_RUN for each in runs):
         return
     first = failed[0]
-    arrays.task_failed(context, job, Failure(first.exit_code or None, first.reason))
+    failing.task_failed(context, job, Failure(first.exit_code or None, first.reason))

@@ -62,8 +62,6 @@ class SharedLimitsMemory(Feature):
         left_unused: Jobs whose partitions have ever done so, and that have found no place since.
         refusals: Launches that the cloud refused, by offerings.
         since: See `QueueMemory`. over: Number of tasks of these arrays that had ended by then.
-        half: Time since which a gang holds instances for some members while the cloud refuses the
-            rest.
         open: Whether free room is kept for a job.
         queue: The queue at the last look. made: The data from which it was made.
     """
@@ -74,7 +72,6 @@ class SharedLimitsMemory(Feature):
     refusals: dict[frozenset[OfferingId], CloudRefusal] = field(default_factory=dict)
     since: dict[JobId, Millis] = field(default_factory=dict)
     over: dict[JobId, int] = field(default_factory=dict)
-    half: dict[JobId, Millis] = field(default_factory=dict)
     open: bool = False
     queue: SharedQueue | None = None
     made: object = None
@@ -163,4 +160,5 @@ class SharedLimitsMemory(Feature):
 def _leaves_queues(old: Job, job: Job) -> bool:
     """Whether a job that waited for limits does so no more."""
     ends = job.state is JobState.ENDING is not old.state
-    return ends or (job.suspension is not None and old.suspension is None)
+    lacks = bool(job.missing_secrets) and not old.missing_secrets
+    return ends or lacks or (job.suspension is not None and old.suspension is None)

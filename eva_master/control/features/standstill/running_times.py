@@ -43,7 +43,7 @@ def follow(context: Context, run: TaskRun, report: RunReport) -> TaskRun:
     memory.heard[run.id] = context.now
     if run.job in memory.asked:
         context.touch_job(run.job)
-    was = run.history[-1][1]
+    was = run.since_ms
     since = Millis(min(max(run.started_ms, context.now - report.ran_ms), context.now))
     if abs(since - was) < _WORTH_NOTING_MS:
         return run

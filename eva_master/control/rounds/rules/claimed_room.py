@@ -10,7 +10,7 @@ from eva_master.control.planning.validate_plan import Decision
 from eva_master.control.planning.validate_sizes import without_sizes
 from eva_master.control.rounds.rules import caps
 from eva_master.model.planning.claims import Claim
-from eva_master.model.planning.plan import Assign, Duplicate, Hold, Plan
+from eva_master.model.planning.plan import Assign, ExtraRun, Hold, Plan
 from eva_master.model.planning.snapshot import InstanceView, RunView
 from eva_master.packing.claims.walk import ends_before
 from eva_master.packing.plan_effect import PlanEffect, Unit
@@ -37,7 +37,7 @@ def kept_off(effect: PlanEffect, claims: Sequence[Claim]) -> PlanEffect:
     entries = tuple(
         entry
         for entry in kept.plan.entries
-        if not (isinstance(entry, Duplicate) and cap.claimed(entry.run, entry.on))
+        if not (isinstance(entry, ExtraRun) and cap.claimed(entry.run, entry.on))
     )
     if len(entries) < len(kept.plan.entries):
         kept = kept.with_plan(replace(kept.plan, entries=entries))

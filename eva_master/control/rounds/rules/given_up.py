@@ -15,7 +15,7 @@ from functools import cached_property
 
 from eva_master.control.planning.allowance import allowance
 from eva_master.control.planning.parts import Sums, part_of
-from eva_master.control.rounds.rules.quotas import TenantLimits
+from eva_master.control.rounds.rules.tenant_quotas import TenantCaps
 from eva_master.control.settings import NO_LIMIT, Settings
 from eva_master.control.standing.membership import Statement
 from eva_master.control.state.records import PlanningRecords
@@ -23,7 +23,7 @@ from eva_master.model.accounting.per_hour import counted_per_hour
 from eva_master.model.catalog import Purchase
 from eva_master.model.fleet.partitions import Partition
 from eva_master.model.planning.claims import Claim
-from eva_master.model.planning.plan import Assign, Plan, pooled
+from eva_master.model.planning.plan import Assign, pooled
 from eva_master.model.planning.snapshot import InstanceView, Snapshot
 from eva_master.model.planning.standing import Line, Pool
 from eva_master.model.records import Instance
@@ -292,7 +292,7 @@ class PoolMembers:
         plan = effect.plan
         views = {view.id: view for view in effect.now.instances if _is_member(view)}
         stated = {
-            member for pool in plan.pools if not pool.lent for member in pool.members
+            member for pool in plan.pools if not pool.shared for member in pool.members
         } & views.keys()
         others = self._others(whole) if stated else []
         if not others:
@@ -333,7 +333,7 @@ class PoolMembers:
             for view in everywhere
             if _is_member(view) and view.id not in taken
         ]
-        own = self._after(effect.plan, effect.now)
+        own = self._after(effect, effect.now)
         cluster = self._cluster_left(len(effect.plan.launches))
         seating = PoolSeating([own], cluster, members, vacant=False, refused=self._refused)
         said: dict[RunId, str] = {}
@@ -350,11 +350,12 @@ class PoolMembers:
         reasons = {run: f"{held[run]}; {name}" for run, name in said.items() if run in held}
         return effect.explain(reasons)
 
-    def _after(self, plan: Plan, present: Snapshot) -> SeatingPartition:
+    def _after(self, effect: PlanEffect, present: Snapshot) -> SeatingPartition:
         """The partition once a plan has bought what it buys."""
+        plan = effect.plan
         part = self._of(self._partition, without_launched(present, plan), plan.lines)
         count = len(plan.launches)
-        price = sum(launch.offering.price for launch in plan.launches)
+        price = sum(offering.price for offering in effect.launched.values())
         return replace(
             part,
             instances=None if part.instances is None else max(0, part.instances - count),
@@ -380,7 +381,7 @@ class PoolMembers:
             replace(run, instance=goes[run.id], pinned=True) if run.id in goes else run
             for run in shown.runs
         )
-        own = self._after(effect.plan, replace(shown, runs=placed))
+        own = self._after(effect, replace(shown, runs=placed))
         seating = PoolSeating([own], self._cluster_left(len(effect.plan.launches)))
         units = self._candidates([own], whole)
         return frozenset(unit.job.id for unit in units if seating.seat(unit, take=False).complete)
@@ -392,7 +393,7 @@ class PoolMembers:
         for other in partitions.all:
             if other is not self._partition:
                 seen = part_of(whole, other, partitions, self._sums)
-                limits = TenantLimits(self._state, self._settings.tenancy, other)
+                limits = TenantCaps(self._state, self._settings.tenancy, other)
                 admitted = limits.admitted(seen, ())
                 parts.append(self._of(other, seen if admitted is None else admitted.snapshot))
         return parts
@@ -471,7 +472,7 @@ def concerned(
             refused=refused,
         )
         seen = part_of(whole, partition, settings.partitions, sums)
-        admitted = TenantLimits(state, settings.tenancy, partition).admitted(seen, ())
+        admitted = TenantCaps(state, settings.tenancy, partition).admitted(seen, ())
         given = members.given_up(seen if admitted is None else admitted.snapshot, whole)
         if given.handed or given.released:
             names.add(partition.name)

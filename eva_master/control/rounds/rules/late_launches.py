@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from eva_master.control.features.emptied.memory import Comers
+from eva_master.model.catalog import sold_as
 from eva_master.model.planning.plan import NewInstance, pooled
 from eva_master.model.planning.snapshot import InstanceView, RunView
 from eva_master.packing.plan_effect import PlanEffect, Unit
@@ -76,7 +77,7 @@ class _Late:
     """Units and instances at the time when a new instance is up."""
 
     def __init__(self, effect: PlanEffect) -> None:
-        self._jobs, places = effect.jobs, effect.assigned
+        self._effect, self._jobs, places = effect, effect.jobs, effect.assigned
         # A plan places a task on a drained instance like one that waits, while it runs there.
         drained = {name: view.id for view in effect.now.draining for name in view.residents}
         self._views = dict(effect.runs)
@@ -87,8 +88,10 @@ class _Late:
         self._live = {view.id for view in effect.now.instances}
         self._drained = set(drained.values())
         # Members that an elastic gang is to have more are no task runs yet.
-        homes = {name: run.instance for name, run in self._views.items()}
-        self._moved = {run for run, on in places.items() if homes.get(run) != on}
+        views = self._views
+        self._moved = {
+            run for run, on in places.items() if run not in views or views[run].instance != on
+        }
         self._filled = {places[run] for run in self._moved}
         self._resized = {entry.job for entry in effect.plan.sizes}
         self._now = effect.now.now_ms
@@ -108,6 +111,8 @@ class _Late:
         """Whether a unit runs, goes to one place, and nothing else is to have its room."""
         if unit.job.id in self._resized or len({entry.on for entry in unit.entries}) > 1:
             return False
+        if self._effect.is_torn(unit.job):
+            return False
         for run in (self._views[entry.run] for entry in unit.entries):
             if not run.running or run.instance not in self._live or run.instance in self._filled:
                 return False
@@ -122,7 +127,9 @@ class _Late:
 
     def empties_before(self, view: InstanceView, launch: NewInstance) -> bool:
         """Whether an instance equals a new one, and is empty before the new one is up."""
-        if view.offering.id != launch.offering.id or view.pool or view.id in self._filled:
+        if sold_as(view.offering) != launch.offering.id or view.pool or view.id in self._filled:
+            return False
+        if view.offering.by_disk and not self._effect.fits(launch.key, view):
             return False
         boot_ms = launch.offering.type.boot_ms
         return bool(view.residents) and all(self._ends(name, boot_ms) for name in view.residents)

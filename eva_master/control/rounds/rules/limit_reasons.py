@@ -13,19 +13,22 @@ from dataclasses import dataclass
 from eva_master.control.planning.allowance import Allowance
 from eva_master.control.rounds.rules.cluster_limits import Usage
 from eva_master.control.settings import Limits
+from eva_master.model.catalog import at_price_with_disk
 from eva_master.model.planning.plan import Assign
 from eva_master.model.planning.snapshot import RunView
 from eva_master.model.resources import NOTHING
+from eva_master.model.values import replace
 from eva_master.packing.bins.placement_groups import NO_ROOM
 from eva_master.packing.configuration.unplaced_reason import why_unplaced
 from eva_master.packing.plan_effect import PlanEffect, Unit
-from eva_master.packing.room import more_of
+from eva_master.packing.room import more_of, need_on
 from eva_master.packing.valuation.on_demand import can_host
 from eva_wire.values.bounds import JobKind
-from eva_wire.values.ids import JobId, RunId
+from eva_wire.values.ids import InstanceId, JobId, RunId
 
 _MOST_KINDS = 64
 """For tasks of so many jobs and demands the limit is looked for in one round."""
+_GIB_MIB = 1_024
 _NEW = -1
 """The key of an instance that is bought in no plan."""
 
@@ -62,8 +65,9 @@ class LimitReasons:
             return effect
         seen, said = _Seen(self, effect), dict[RunId, str]()
         for run, reason in held.items():
-            if (why := seen.why(runs[run])) and why not in reason:
-                said[run] = why if reason == NO_ROOM else f"{reason}; {why}"
+            causes = [why for why in seen.why(runs[run]) if why not in reason]
+            if causes:
+                said[run] = "; ".join(causes if reason == NO_ROOM else [reason, *causes])
         return effect.explain(said)
 
 
@@ -73,7 +77,7 @@ class _Seen:
     def __init__(self, limits: LimitReasons, effect: PlanEffect) -> None:
         now, launches = effect.now, effect.plan.launches
         self._effect = effect
-        self._known: dict[object, str] = {}
+        self._known: dict[object, tuple[str, ...]] = {}
         used = Counter(view.offering.id for view in (*now.instances, *now.draining))
         used.update(launch.offering.id for launch in launches)
         self._left = {
@@ -83,20 +87,21 @@ class _Seen:
         }
         closed = {member for pool in effect.plan.pools for member in pool.closed}
         self._free = [
-            (offering, room)
+            (place, offering, room)
             for place, offering in effect.offerings.items()
             if place not in closed and NOTHING.fits(room := effect.free(place))
         ]
         self._usage = Usage(now, limits.limits, limits.owner_of, limits.live + len(launches))
         self._allowance = None if limits.allowance is None else limits.allowance()
 
-    def why(self, run: RunView) -> str:
-        """The limit in the way of a task; empty if there is none, or if it has room."""
+    def why(self, run: RunView) -> tuple[str, ...]:
+        """The limit in the way of a task, and the disk that it lacks; empty if it has room."""
         key = run.job, run.task.demand
         if key not in self._known:
             if len(self._known) >= _MOST_KINDS:
-                return ""
-            self._known[key] = self._why(run)
+                return ()
+            causes = (self._why(run), self._lacking_disk(run))
+            self._known[key] = tuple(filter(None, causes)) if causes[0] else ()
         return self._known[key]
 
     def _why(self, run: RunView) -> str:
@@ -108,14 +113,31 @@ class _Seen:
         buyable = [offering for offering in sold if offering.available(now.now_ms)]
         if not buyable:
             return why_unplaced(demand, tuple(sold) or now.catalog, now.now_ms)
-        launches = self._effect.plan.launches
-        count, price = len(launches), sum(launch.offering.price for launch in launches)
+        launches = self._effect.launched.values()
+        count, price = len(launches), sum(offering.price for offering in launches)
         if self._allowance is not None:
-            least = min(offering.price for offering in buyable)
+            least = min(
+                at_price_with_disk(offering, need_on(run.task, offering).disk_mib).price
+                for offering in buyable
+            )
             if why := self._allowance.refusal(count + 1, price + least):
                 return why
         unit = Unit(self._effect.jobs[run.job], (Assign(run.id, _NEW),))
         return self._usage.refusal(unit)
+
+    def _lacking_disk(self, run: RunView) -> str:
+        """The instance on which a task lacks nothing but disk; empty if there is none."""
+        most: tuple[int, InstanceId] | None = None
+        for place, offering, room in self._free:
+            need = run.task.demand_on(offering.type.family)
+            if need is None or isinstance(place, int) or need.fits(room):
+                continue
+            if replace(need, disk_mib=0).fits(room):
+                most = max(most or (-1, place), (room.disk_mib, place))
+        if most is None:
+            return ""
+        free_gib = most[0] / _GIB_MIB
+        return f"on {most[1]} it would fit but for the disk, of which {free_gib:g} GiB are left"
 
     def _has_room(self, run: RunView) -> bool:
         """Whether a task, or its whole gang, fits the room that is free already."""
@@ -127,10 +149,10 @@ class _Seen:
         for member in together:
             if member.instance is not None:
                 continue
-            for number, (offering, room) in enumerate(free):
+            for number, (place, offering, room) in enumerate(free):
                 need = member.task.demand_on(offering.type.family)
                 if need is not None and need.fits(room):
-                    free[number] = offering, room - need
+                    free[number] = place, offering, room - need
                     break
             else:
                 return False

@@ -20,7 +20,7 @@ from eva_master.model.planning.standing import Pool
 from eva_master.packing.plan_effect import PlanEffect, Unit
 from eva_master.packing.room import may_buy_one
 from eva_master.packing.valuation.job_valuation import Reservation
-from eva_master.packing.valuation.on_demand import OnDemandPrices, by_job, can_host, value_on
+from eva_master.packing.valuation.on_demand import OnDemandPrices, can_host, value_on
 from eva_wire.values.bounds import JobKind
 from eva_wire.values.durations import clock
 from eva_wire.values.ids import MILLION, JobId, Millis, OfferingId, RunId
@@ -207,18 +207,23 @@ class _Worths:
         self._prices = limit.prices
         self._now = now
         self.jobs: Mapping[JobId, JobView] = {job.id: job for job in now.jobs}
-        self.of_job = by_job(now.runs)
         self._known: dict[RunId, Reservation] = {}
         self._there = tally(view.offering for view in (*now.instances, *now.draining))
 
     def mates(self, run: RunView) -> Sequence[RunView]:
         """The task runs that have to be placed together with one."""
-        return self.of_job[run.job] if self.jobs[run.job].spec.kind is JobKind.GANG else [run]
+        job = self.jobs[run.job]
+        return self.of_job(job) if job.spec.kind is JobKind.GANG else [run]
+
+    def of_job(self, job: JobView) -> Sequence[RunView]:
+        """The task runs of a job."""
+        return [self.runs[name] for name in job.runs]
 
     def reservation(self, run: RunView) -> Reservation:
         """Worth of a task run on demand."""
         if run.id not in self._known:
-            self._known |= self._prices.of_job(self.jobs[run.job], self.of_job[run.job])
+            job = self.jobs[run.job]
+            self._known |= self._prices.of_job(job, self.of_job(job))
         return self._known[run.id]
 
     def value(self, run: RunView, offering: Offering) -> int:
@@ -387,7 +392,7 @@ class _Check:
         for job in jobs:
             if (view := self._worths.jobs.get(job)) is None:
                 continue
-            runs = self._worths.of_job.get(job, ())
+            runs = self._worths.of_job(view)
             waiting = [(run, 1) for run in runs if run.instance is None]
             claimants += waiting
             if waiting and view.array.unseen:

@@ -27,7 +27,7 @@ class Over:
     def add_job(self, job: Job) -> None:
         """Add a job that has just ended."""
         text = job.spec.text
-        self._entries.append((Millis(job.history[-1][1]), job.id, None, text))
+        self._entries.append((job.since_ms, job.id, None, text))
         self._text += text
 
     def add_instance(self, instance: InstanceId, at: Millis) -> None:

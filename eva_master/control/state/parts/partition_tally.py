@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from eva_master.model.accounting.totals import PartitionTotals, Totals
+from eva_master.model.arithmetic.calendar import month_of
 from eva_master.model.changes import InstanceAccount
-from eva_master.model.fleet.partitions import month_of
 from eva_master.model.planning.plan import Json
 from eva_master.model.records import Job
 from eva_master.model.values import replace

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 
 from eva_master.control.state.parts.partition_tally import part_since
 from eva_master.model.accounting.totals import NO_TOTALS, TenantTotals, Totals
-from eva_master.model.fleet.partitions import month_of
+from eva_master.model.arithmetic.calendar import month_of
 from eva_master.model.planning.plan import Json
 from eva_master.model.records import Job
+from eva_master.model.values import replace
 from eva_wire.values.bounds import DEFAULT_TENANT
 from eva_wire.values.ids import Exact, Millis
 from eva_wire.values.states import JobState

@@ -90,7 +90,7 @@ class _State:
         rows = self._open
         self._question.sets.spend(WorkKind.SET, len(rows) * len(self._classes) // _CELLS_PER_SET)
         fits: npt.NDArray[np.bool_] = self._left[rows] > 0
-        for column in range(3):
+        for column in range(self._need.shape[1]):
             fits &= self._need[:, column] <= self._room[rows, column, np.newaxis]
         harm = self._throughput.lost_to_newcomer(self._held[rows])
         lost = self._charge * (1 - self._newcomer[rows][:, self._workload])

@@ -31,7 +31,8 @@ class KnapsackProblem:
     """A search for task sets on one machine.
 
     Attributes:
-        capacity: Capacity of the machine: GPUs, milli-CPUs, MiB.
+        capacity: Capacity of the machine: GPUs, milli-CPUs, MiB of memory, and of disk if any class
+            needs disk.
         need: Demand per class, a row each, with the same columns.
         value: Value of a task of each class.
         counts: Number of tasks of each class.
@@ -70,7 +71,7 @@ class Items:
 
     Attributes:
         classes: Their numbers.
-        need: Rows of GPUs, milli-CPUs, MiB.
+        need: A row each, with the columns of the question.
         value: Of one task.
         most: How many of them an empty machine holds, and there are.
         share: Of the machine, at the prices of the linear bound.
@@ -133,9 +134,10 @@ def _dominated(need: Floats, value: Floats, plenty: npt.NDArray[np.bool_]) -> np
 
 
 def dual_prices(fractions: Floats, value: Floats) -> Floats:
-    """Prices of a whole machine's GPUs, CPU time and memory at which no task is a bargain.
+    """Prices of a whole machine's resources at which no task is a bargain.
 
-    The dual of the fractional knapsack, by the simplex method on three rows. The caller scales the
+    The dual of the fractional knapsack, by the simplex method on a row per
+    resource. The caller scales the
     result until it is feasible, so rounding does no harm.
     """
     rows, columns = fractions.shape[1], len(value)
@@ -167,7 +169,7 @@ class RoomBound:
     """Bound on the value that any room can hold, by dynamic programming.
 
     Demands are rounded down to cells and room is rounded up, so that the bound holds for every
-    set that fits.
+    set that fits. Disk is left out.
     """
 
     def __init__(self, capacity: Ints, chosen: Items, value: Floats) -> None:
@@ -176,7 +178,7 @@ class RoomBound:
         self._memory = max(int(capacity[2]) // _GRID_MEMORY_CELLS, 1)
         shape = (gpus + 1, int(capacity[1]) // self._cpu + 1, int(capacity[2]) // self._memory + 1)
         table = np.zeros(shape)
-        cells = chosen.need // np.array([1, self._cpu, self._memory])
+        cells = chosen.need[:, :3] // np.array([1, self._cpu, self._memory])
         for need, worth, most in zip(
             cells.tolist(), value.tolist(), chosen.most.tolist(), strict=True
         ):
@@ -228,7 +230,7 @@ def search(question: KnapsackProblem) -> KnapsackResult:
         return KnapsackResult([tuple(base)] if worth < 0 else [], extra + whole, 1)
     grid = RoomBound(capacity, chosen, chosen.value) if capacity[0] else None
     if grid is not None:
-        whole = grid.bound(*capacity.tolist())
+        whole = grid.bound(*capacity.tolist()[:3])
         if whole <= worth:
             return KnapsackResult([], extra + whole, 1)
     search = _DepthFirstSearch(chosen, grid, worth, question)
@@ -261,14 +263,14 @@ class _DepthFirstSearch:
         self._found: list[TaskSetKey] = []
 
     def run(self, capacity: Ints) -> tuple[list[TaskSetKey], float, int]:
-        gpus, cpus, memory = capacity.tolist()
-        self._descend(0, (gpus, cpus, memory), self._whole, 0.0)
+        gpus, cpus, memory, *disk = capacity.tolist()
+        self._descend(0, (gpus, cpus, memory, *disk), self._whole, 0.0)
         return self._found, max(self._best, self._bound), self._nodes
 
-    def _descend(self, first: int, room: tuple[int, int, int], share: float, value: float) -> None:
+    def _descend(self, first: int, room: tuple[int, ...], share: float, value: float) -> None:
         """Add tasks of the classes from `first` on to what is on the path."""
         grid, ratio = self._grid, self._ratio
-        gpus, cpus, memory = room
+        gpus, cpus, memory, *disk = room
         for item in range(first, len(self._classes)):
             if value + share * ratio[item] <= self._best:
                 return
@@ -281,6 +283,7 @@ class _DepthFirstSearch:
             for count in range(self._fitting(item, room), 0, -1):
                 self._nodes += 1
                 rest = gpus - count * need[0], cpus - count * need[1], memory - count * need[2]
+                more = (disk[0] - count * need[3],) if disk else ()
                 reached = value + count * self._value[item]
                 spare = share - count * self._share[item]
                 self._path.append((self._classes[item], count))
@@ -292,12 +295,12 @@ class _DepthFirstSearch:
                     bound = min(bound, reached + grid.bound(*rest))
                 if bound > self._best:
                     if self._nodes < self._limit:
-                        self._descend(item + 1, rest, spare, reached)
+                        self._descend(item + 1, rest + more, spare, reached)
                     else:
                         self._bound = max(self._bound, bound)
                 self._path.pop()
 
-    def _fitting(self, item: int, room: tuple[int, int, int]) -> int:
+    def _fitting(self, item: int, room: tuple[int, ...]) -> int:
         most: int = self._most[item]
         for amount, free in zip(self._need[item], room, strict=True):
             if amount:

@@ -167,7 +167,9 @@ class _Survey:
         self._limit = max(min(nodes // _SIZES_SHARING_NODES, at_once), 1)
         self._directions = sorted_classes.directions()
         self._shares = np.maximum(sorted_classes.fractions @ self._directions.T, _NUMERICAL_ZERO)
-        self._least = np.zeros((sorted_classes.throughput.size, 3), dtype=np.int64)
+        self._least = np.zeros(
+            (sorted_classes.throughput.size, sorted_classes.need.shape[1]), dtype=np.int64
+        )
         self._least[sorted_classes.present] = np.minimum.reduceat(
             sorted_classes.need, sorted_classes.starts, axis=0
         )
@@ -200,9 +202,8 @@ class _Survey:
                 break
             rows, last = self._larger(rows, last)
         multisets_kept = np.concatenate([multisets for multisets, _ in kept[1:]] or [rows[:0]])
-        return multisets_kept, np.concatenate(
-            [prices for _, prices in kept[1:]] or [np.zeros((0, 3))]
-        )
+        none = np.zeros((0, self._sorted_classes.need.shape[1]))
+        return multisets_kept, np.concatenate([prices for _, prices in kept[1:]] or [none])
 
     def _larger(self, rows: Ints, last: Ints) -> tuple[Ints, Ints]:
         """All multisets of one more task; each arises once, as workloads join in order."""
@@ -231,7 +232,7 @@ class _Survey:
         )
         counts = rows[:, sorted_classes.present]
         bounds = np.full(len(rows), np.inf)
-        prices = np.zeros((len(rows), 3))
+        prices = np.zeros((len(rows), sorted_classes.need.shape[1]))
         for direction, share in zip(self._directions, self._shares.T, strict=True):
             # At this level of prices no task that may still join is a bargain.
             level = np.maximum((joining / share).max(axis=1), 0.0)

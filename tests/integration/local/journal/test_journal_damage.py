@@ -11,14 +11,21 @@ from pathlib import Path
 
 import pytest
 
+from eva_master.adapters.notices.outbox import Outbox
 from eva_master.adapters.pki.node_tokens import NodeTokens
+from eva_master.adapters.secrets.key import SecretKey
+from eva_master.adapters.secrets.vault import SecretVault
 from eva_master.adapters.store import SqlJournal, rows, tables
 from eva_master.adapters.store.archive import SqlArchive
 from eva_master.adapters.store.join_tokens import JoinTokenTable
 from eva_master.adapters.store.launches import LaunchTable
 from eva_master.adapters.store.user_tokens import UserTokens
 from eva_master.model.changes import Changes, Round
+from eva_master.model.feed import FeedEvent, FeedKind
+from eva_master.model.notices import Notice
 from eva_master.model.planning.reasons import Reasons
+from eva_master.model.secrets import Holder
+from eva_master.ports.reading import FeedPage
 from eva_wire.values.errors import JournalTooNew, StorageError
 from eva_wire.values.ids import InstanceId, JobId, Millis
 from eva_wire.values.states import JobState
@@ -35,12 +42,17 @@ class Now:
         return Millis(1_000)
 
 
+def _vault(journal: SqlJournal) -> SecretVault:
+    return SecretVault(journal.engine, SecretKey(bytes(range(32))), Now(), most=9, most_bytes=99)
+
+
 def _fill(file: Path) -> None:
     """A journal with a row in each of its tables, and as it is after a master has stopped."""
     with SqlJournal.open(f"sqlite:///{file}") as journal:
         others = [replace(RUN, id=f"resnet-1/{it}", index=it) for it in range(2, 30)]
         rounds = (Round(1, 5, 6, 1, 0, {"cost": 0.5}, Reasons()),)
-        journal.commit(replace(ALL, runs=(RUN, *others), rounds=rounds))
+        feed = (FeedEvent(1, Millis(7), FeedKind.PLACED, "resnet-1", "resnet-1/0", "i-1", "alice"),)
+        journal.commit(replace(ALL, runs=(RUN, *others), rounds=rounds, feed=feed))
         JoinTokenTable(journal.engine).issue(InstanceId("i-1"), 1, Millis(9_000), Millis(1))
         JoinTokenTable(journal.engine).claim(InstanceId("i-1"), 1, "key", Millis(2))
         LaunchTable(journal.engine).remember(InstanceId("i-1"), 1, {"type": "c7i"})
@@ -50,6 +62,11 @@ def _fill(file: Path) -> None:
         users = UserTokens(journal.engine, Now())
         token, _ = users.create("ana", Role.USER)
         users.revoke(token.id)
+        outbox = Outbox(journal.engine, ["ops"])
+        outbox.read = 1
+        outbox.add([Notice("d1", "ops", Millis(7), "late", "late", "text")], Millis(8), {})
+        outbox.flush()
+        _vault(journal).set((Holder.user("ana"), "TOKEN"), b"x", by="ana")
     with closing(sqlite3.connect(file)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         connection.execute("PRAGMA journal_mode=DELETE")
@@ -78,9 +95,12 @@ def _content(file: Path) -> object:
             journal.explained(),
             archive.job(JobId("resnet-1")),
             archive.owned("alice", ["resnet"]),
+            archive.events(FeedPage()),
             UserTokens(journal.engine, Now()).all(),
             (nodes.joined(NODE), nodes._tokens),
             LaunchTable(journal.engine).remembered(InstanceId("i-1"), 1),
+            _vault(journal).of(Holder.user("ana")),
+            list(Outbox(journal.engine, ["ops"]).of("ops")),
             JoinTokenTable(journal.engine).claim(InstanceId("i-1"), 1, "other", Millis(3)),
         )
 

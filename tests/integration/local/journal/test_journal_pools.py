@@ -1,4 +1,4 @@
-"""What pools cost is written exactly, and a journal that had the idle part alone is read."""
+"""Costs of pools are written exactly, and a journal that had the idle part alone is read."""
 
 from __future__ import annotations
 

@@ -24,13 +24,13 @@ from eva_master.model.job import (
     FailureRules,
     ForkRules,
     JobSpec,
+    JobStage,
     Latency,
     ModelSize,
     OnFailure,
     ParameterServers,
     Restarts,
     Retry,
-    Stage,
     Stragglers,
     Training,
 )
@@ -130,6 +130,9 @@ def read(file: Path, document: Mapping[str, Any], checksum: int | None = None) -
             "UPDATE job_specs SET record = ?, version = 2, checksum = ?",
             (record, sums if checksum is None else checksum),
         )
+        for later in ("secrets", "feed", "notices", "notice_marks"):
+            connection.execute(f"DROP TABLE {later}")
+        connection.execute("ALTER TABLE user_tokens DROP COLUMN identity")
         connection.execute("UPDATE alembic_version SET version_num = '0015'")
         connection.commit()
     with SqlJournal.open(f"sqlite:///{file}") as journal:
@@ -158,7 +161,7 @@ def test_a_job_that_states_everything(tmp_path: Path) -> None:
         worth=Worth(21, loses_per_hour=22),
         deadline=Deadline(at_ms=26, fails=True),
         retry=Retry(JobId("a-9"), (0,)),
-        stage=Stage((JobId("b-1"), JobId("c-2")), (JobId("b-1"),), "nightly"),
+        stage=JobStage((JobId("b-1"), JobId("c-2")), (JobId("b-1"),), "nightly"),
         restarts=Restarts(9, 11, 12, 13),
         failing=FailureRules(1, (4,), (5, 6), OnFailure.CAUTIOUS, 10),
         array=ArrayRules(14, Stragglers.DUPLICATE, 15),

@@ -198,7 +198,7 @@ class Doorkeeper:
 
     def _inspected(self, file: int, inode: int, now: float) -> Connection | None:
         """Kind of a socket; the descriptor may be another one by now, and gone."""
-        with _borrowed(file) as connection:
+        with _duplicate(file) as connection:
             if connection.family not in (socket.AF_INET, socket.AF_INET6):
                 return None
             port = connection.getsockname()[1]
@@ -227,7 +227,7 @@ def _peer(host: str, port: int) -> str:
 
 
 @contextlib.contextmanager
-def _borrowed(file: int) -> Iterator[socket.socket]:
+def _duplicate(file: int) -> Iterator[socket.socket]:
     """A socket of gRPC's, under a descriptor of our own that stays its while we use it."""
     with socket.socket(fileno=os.dup(file)) as connection:
         yield connection
@@ -235,6 +235,6 @@ def _borrowed(file: int) -> Iterator[socket.socket]:
 
 def _end(connection: Connection) -> None:
     """Tell gRPC, and the peer, that a connection is over."""
-    with contextlib.suppress(OSError), _borrowed(connection.file) as borrowed:
-        if os.fstat(borrowed.fileno()).st_ino == connection.inode:
-            borrowed.shutdown(socket.SHUT_RDWR)
+    with contextlib.suppress(OSError), _duplicate(connection.file) as duplicate:
+        if os.fstat(duplicate.fileno()).st_ino == connection.inode:
+            duplicate.shutdown(socket.SHUT_RDWR)

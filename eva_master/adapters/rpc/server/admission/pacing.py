@@ -23,6 +23,7 @@ AT_ONCE: Mapping[CallLine, int] = {
     CallLine.CALLS: 8,
     CallLine.FILES: 4,
     CallLine.UPLOADS: 8,
+    CallLine.DOWNLOADS: 8,
     CallLine.TOKENS: 4,
 }
 """Calls of one user that are worked on; each has its request in memory."""
@@ -186,6 +187,10 @@ class Pacing:
         """
         await self._user(owner).messages.turn()
         await self._messages.turn()
+
+    def streams_of(self, owner: str) -> int:
+        """The open streams of a user."""
+        return self._user(owner).streams
 
     def _stream(self, owner: str, user: _User) -> Callable[[], None]:
         most = self._share.streams

@@ -27,7 +27,7 @@ def address_of(peer: str) -> str:
     return str(ipaddress.ip_network((address, _NETWORK_BITS), strict=False))
 
 
-class Places:
+class AddressPlaces:
     """A number of places, of which each address holds a part. Only the asyncio thread uses it.
 
     Where the places run out, the address that holds most of them gives up its oldest.

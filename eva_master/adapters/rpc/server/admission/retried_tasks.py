@@ -44,7 +44,7 @@ def retry_of(job: Job, runs: Iterable[TaskRun], *, failed: bool) -> Retry:
         raise _nothing(job)
     unfinished = tuple(index for index in chosen if states[index] is not RunState.SUCCEEDED)
     begun = tuple(index for index in unfinished if runs_of[index][0].attempt)
-    origins = () if job.spec.forking.forks > 1 else _origins(job, begun, unfinished)
+    origins = () if job.spec.forked else _origins(job, begun, unfinished)
     everything = len(chosen) == len(job.spec.tasks)
     return Retry(job.id, None if everything else tuple(chosen), origins)
 

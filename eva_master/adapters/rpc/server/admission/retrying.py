@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from eva_master.adapters.loop.gateway import LoopGateway
 from eva_master.adapters.objects.blobs import missing
+from eva_master.adapters.objects.removals import require_kept
 from eva_master.adapters.rpc.server.admission.retried_tasks import retry_of
 from eva_master.adapters.rpc.server.references import PredecessorFinder
 from eva_master.model.accounting.tenants import TenantRules
@@ -121,10 +122,8 @@ class Retrier:
         return task_runs
 
     async def _require_files(self, job: Job) -> None:
-        programs = {task.program for task in {id(spec): spec for spec in job.spec.tasks}.values()}
-        digests = {program.workdir for program in programs if program.workdir}
-        digests |= {program.build.context for program in programs if program.build is not None}
-        if digests and await missing(self.store, sorted(digests)):
+        await require_kept(self.store, [job.id])
+        if (names := sorted(job.spec.uploads)) and await missing(self.store, names):
             raise InvalidJob(
                 f"files of {job.id} are not stored any more", hint="submit its job file again"
             )

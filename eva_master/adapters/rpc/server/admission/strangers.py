@@ -15,7 +15,7 @@ from typing import Any
 import grpc
 
 from eva_master.adapters.rpc.handlers import Context, Handler, wrapped
-from eva_master.adapters.rpc.server.admission.places import Places, address_of
+from eva_master.adapters.rpc.server.admission.places import AddressPlaces, address_of
 from eva_wire.rpc.errors import BadRequest
 from eva_wire.values.errors import Busy
 
@@ -65,8 +65,8 @@ class Strangers:
     """
 
     def __init__(self) -> None:
-        self.unread = Places(_UNREAD_AT_ONCE, _UNREAD_PER_ADDRESS, first_come=False)
-        self.streams = Places(_STREAMS_AT_ONCE, _STREAMS_PER_ADDRESS, first_come=True)
+        self.unread = AddressPlaces(_UNREAD_AT_ONCE, _UNREAD_PER_ADDRESS, first_come=False)
+        self.streams = AddressPlaces(_STREAMS_AT_ONCE, _STREAMS_PER_ADDRESS, first_come=True)
 
     def wrapped(self, handler: grpc.RpcMethodHandler[Any, Any]) -> grpc.RpcMethodHandler[Any, Any]:
         """A handler that takes small requests, and serves few streams at a time."""
@@ -109,7 +109,7 @@ class Strangers:
         timer = asyncio.timeout(_ARRIVES_WITHIN_S)
         try:
             async with timer:
-                end = self.unread.enter(address_of(context.peer()), _expiry_of(timer))
+                end = self.unread.enter(address_of(context.peer()), expiry_of(timer))
                 assert end is not None
                 try:
                     request: object = await context.read()
@@ -127,7 +127,7 @@ class Strangers:
             Busy: There is no place, or no longer, or nothing is said or read for too long.
         """
         timer = asyncio.timeout(None)
-        end = self.streams.enter(address_of(context.peer()), _expiry_of(timer))
+        end = self.streams.enter(address_of(context.peer()), expiry_of(timer))
         if end is None:
             raise Busy.until("too many streams of callers without a token", 1.0)
         try:
@@ -140,7 +140,7 @@ class Strangers:
             end()
 
 
-def _expiry_of(timer: asyncio.Timeout) -> Callable[[], None]:
+def expiry_of(timer: asyncio.Timeout) -> Callable[[], None]:
     """End what a timer guards, as if its time were over."""
 
     def expire() -> None:

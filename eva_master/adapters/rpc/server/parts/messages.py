@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from eva_master.adapters.bills import divided_bill
 from eva_master.adapters.rpc.bounded import bounded_pb as pb
 from eva_master.adapters.rpc.server import views
 from eva_master.model.accounting.per_hour import billed_per_hour
+from eva_master.model.accounting.splits import NO_SHARE, CostSplit, SplitKind
 from eva_master.model.accounting.totals import PartitionTotals
 from eva_master.model.fleet.partitions import UNDIVIDED, Partition
 from eva_master.model.records import Instance
@@ -18,8 +20,7 @@ from eva_wire.values.users import Role, UserToken
 def response(model: ReadModel, who: UserToken, now: Millis) -> pb.PartitionsResponse:
     """Each partition's holdings and costs as of `now`.
 
-    Their micro-dollars add up to those of the bill: each sum of the first ones is rounded, and a
-    partition gets the difference of two.
+    Their micro-dollars add up to those of the bill.
 
     Args:
         model: The cluster.
@@ -31,12 +32,11 @@ def response(model: ReadModel, who: UserToken, now: Millis) -> pb.PartitionsResp
     instances: defaultdict[str, list[Instance]] = defaultdict(list)
     for live in model.live.values():
         instances[partitions.home(live.partition).name].append(live)
-    charged = idle = 0
+    listed = [*declared, *sorted(totals.keys() - declared.keys())]
+    shares = divided_bill(model, CostSplit(SplitKind.PARTITION), now, most=len(listed)).by_name
     messages = []
-    for name in [*declared, *sorted(totals.keys() - declared.keys())]:
-        sums = totals.get(name, PartitionTotals())
-        before = micro_usd(charged), micro_usd(idle)
-        charged, idle = charged + sums.charged, idle + sums.idle
+    for name in listed:
+        sums, share = totals.get(name, PartitionTotals()), shares.get(name or UNDIVIDED, NO_SHARE)
         message = pb.Partition(
             name=name or UNDIVIDED,
             former=name not in declared,
@@ -44,8 +44,8 @@ def response(model: ReadModel, who: UserToken, now: Millis) -> pb.PartitionsResp
             tasks=sums.tasks,
             instances=len(instances[name]),
             price_micro_usd_per_hour=billed_per_hour(instances[name]),
-            cost_micro_usd=micro_usd(charged) - before[0],
-            idle_micro_usd=micro_usd(idle) - before[1],
+            cost_micro_usd=share.charged,
+            idle_micro_usd=share.idle,
             month_micro_usd=micro_usd(sums.month_charged),
         )
         if (partition := declared.get(name)) is not None:

@@ -15,7 +15,7 @@ from eva_master.ports.reading import Outlook
 from eva_wire.text.moments import date_of
 from eva_wire.values.durations import span
 from eva_wire.values.ids import MILLION, Family, Millis, micro_usd
-from eva_wire.values.states import TERMINAL_JOB, JobState, MarketRule
+from eva_wire.values.states import TERMINAL_JOB, MarketRule
 
 _CHECKPOINT_MS = 60_000
 _WHY = {
@@ -78,16 +78,9 @@ def markets_of(job: Job, account: JobAccount, now: Millis) -> pb.Markets | None:
         listed_micro_usd=micro_usd(account.listed),
         spot_ms=account.spot_ms,
         other_ms=account.busy_ms - account.spot_ms,
-        waiting_ms=_waited_ms(job, now),
+        waiting_ms=job.waited_ms(now),
         interruptions=account.interruptions,
     )
-
-
-def _waited_ms(job: Job, now: Millis) -> int:
-    """How long none of its tasks ran that were to."""
-    ends = [at for _, at in job.history[1:]] + ([] if job.state in TERMINAL_JOB else [int(now)])
-    spells = zip(job.history, ends, strict=False)
-    return sum(max(0, end - at) for (state, at), end in spells if state == JobState.PENDING)
 
 
 def why_it_waits(job: Job, wall: WallClock = AS_LOOP) -> str:

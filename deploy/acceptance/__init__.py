@@ -1,0 +1,1 @@
+"""Tries a whole cluster in an AWS account, and leaves nothing there but a report."""

@@ -1,0 +1,1 @@
+"""The user's end of commands in tasks and of forwarded connections."""

@@ -1,0 +1,1 @@
+"""Identities of a cloud in place of a stored token."""

@@ -1,0 +1,1 @@
+"""Makes the bundles that machines install: wheels of the project, and all that they need."""

@@ -1,0 +1,1 @@
+"""Commands and connections into running tasks: the relay between a user and an agent."""

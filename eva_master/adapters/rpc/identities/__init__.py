@@ -1,0 +1,1 @@
+"""The service that gives tokens to identities of a cloud."""

@@ -1,0 +1,1 @@
+"""The Notices service, for operators alone."""

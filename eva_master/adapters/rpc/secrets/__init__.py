@@ -1,0 +1,1 @@
+"""Secrets of users and tenants, at the users' port."""

@@ -1,0 +1,1 @@
+"""The users' side of attachments: which task is meant, and whether its user may get in."""

@@ -1,0 +1,1 @@
+"""The Files service: what tasks have stored, for users."""

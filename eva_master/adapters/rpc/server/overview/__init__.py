@@ -1,0 +1,1 @@
+"""The state of the cluster at a glance: prices over time, and what needs attention."""

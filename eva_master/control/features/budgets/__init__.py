@@ -1,0 +1,1 @@
+"""Limits of a calendar month: owners stop at theirs, tenants and partitions buy nothing more."""

@@ -1,0 +1,1 @@
+"""Quotas and budgets of tenants, and what policies see of tenants."""

@@ -1,1 +1,0 @@
-"""Gangs of which the cloud refuses some instances, and how they give up the others."""

@@ -1,0 +1,1 @@
+"""Images of containers: fetched from registries with credentials, or built from contexts."""

@@ -1,0 +1,129 @@
+"""The stand-in's door: calls with a role's credentials do what the role's policies allow."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+from urllib.parse import unquote
+
+from tests.fakes.aws.iam import Call, allowed, demands
+from tests.fakes.aws.iam.roles import (
+    Made,
+    access_key,
+    facts_of_moto,
+    policies_of,
+    roles_of_profiles,
+)
+
+StartResponse = Callable[..., Any]
+_OURS = "/eva/"
+
+
+class Guard:
+    """WSGI around the stand-in. The account's own credentials may do everything.
+
+    Args:
+        inner: The stand-in.
+        resources: All resources of stacks.
+    """
+
+    def __init__(
+        self,
+        inner: Callable[..., Iterable[bytes]],
+        resources: Callable[[], list[Made]],
+    ) -> None:
+        self._inner = inner
+        self._resources = resources
+        self._lock = threading.Lock()
+        self._decisions: list[dict[str, Any]] = []
+
+    def __call__(self, environ: dict[str, Any], start: StartResponse) -> Iterable[bytes]:
+        path = environ["PATH_INFO"]
+        if path == f"{_OURS}decisions":
+            with self._lock:
+                return _answer(start, json.dumps(self._decisions).encode(), "application/json")
+        if path == f"{_OURS}forget":
+            with self._lock:
+                self._decisions.clear()
+        resources = [] if path.startswith(_OURS) else self._resources()
+        role = access_key(environ)
+        role = dict(roles_of_profiles(resources)).get(role, role)
+        policies = policies_of(role, resources)
+        if policies is None:
+            return self._inner(environ, start)
+        denied = self._denied(role, policies, resources, _call(environ))
+        return _refused(environ, start, role, denied) if denied else self._inner(environ, start)
+
+    def _denied(
+        self,
+        role: str,
+        policies: list[Mapping[str, Any]],
+        resources: list[Made],
+        call: Call,
+    ) -> str:
+        """The first permission that the role lacks for a call; empty if it has all."""
+        profiles = {
+            name: f"arn:aws:iam::123456789012:role/{its}"
+            for name, its in roles_of_profiles(resources)
+        }
+        denied = ""
+        for demand in demands(call, facts_of_moto(profiles)):
+            may = allowed(policies, demand)
+            said = {
+                "role": role,
+                "action": demand.action,
+                "resource": demand.resource,
+                "context": {key: list(values) for key, values in demand.context.items()},
+                "allowed": may,
+            }
+            with self._lock:
+                self._decisions.append(said)
+            if not may and not denied:
+                denied = f"{demand.action} on {demand.resource}"
+        return denied
+
+
+def _call(environ: dict[str, Any]) -> Call:
+    body, method = b"", environ["REQUEST_METHOD"]
+    if method == "POST":
+        body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        environ["wsgi.input"] = io.BytesIO(body)
+    return Call(
+        method,
+        unquote(environ["PATH_INFO"]),
+        environ.get("QUERY_STRING", ""),
+        environ.get("HTTP_X_AMZ_TARGET", ""),
+        body,
+        environ.get("HTTP_X_AMZ_COPY_SOURCE", ""),
+    )
+
+
+def _refused(
+    environ: Mapping[str, Any], start: StartResponse, role: str, denied: str
+) -> Iterable[bytes]:
+    """The refusal in the form of each protocol; EC2 has a code of its own.
+
+    https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
+    """
+    says = f"role {role} is not authorized to perform: {denied}"
+    if environ.get("HTTP_X_AMZ_TARGET"):
+        body = json.dumps({"__type": "AccessDeniedException", "message": says}).encode()
+        return _answer(start, body, "application/x-amz-json-1.1", "400 Bad Request")
+    if environ.get("CONTENT_TYPE", "").startswith("application/x-www-form-urlencoded"):
+        text = (
+            "<Response><Errors><Error><Code>UnauthorizedOperation</Code>"
+            f"<Message>{says}</Message></Error></Errors><RequestID>0</RequestID></Response>"
+        )
+    else:
+        text = f"<Error><Code>AccessDenied</Code><Message>{says}</Message></Error>"
+    return _answer(start, text.encode(), "text/xml", "403 Forbidden")
+
+
+def _answer(
+    start: StartResponse, body: bytes, kind: str, status: str = "200 OK"
+) -> Iterable[bytes]:
+    start(status, [("Content-Type", kind), ("Content-Length", str(len(body)))])
+    return [body]

@@ -1,0 +1,1 @@
+"""Receivers of notices that behave, and others, for tests."""
