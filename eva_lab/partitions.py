@@ -34,7 +34,6 @@ from eva_master.model.fleet.partitions import with_nodes
 from eva_master.packing.parts.splitter import Splitter
 from eva_master.ports import Policy
 from eva_wire.text import yamlfile
-from eva_wire.text.unreadable import why_unreadable
 from eva_wire.text.yamlfile import Document
 from eva_wire.values.errors import InvalidConfig, Problem
 
@@ -64,19 +63,11 @@ def read_partitions(file: Path, setup: Setup) -> dict[str, PartitionSection]:
     Raises:
         InvalidConfig: The file cannot be read or is wrong; carries line and key of each problem.
     """
-    document = _document(file)
+    document = yamlfile.read(file)
     sections = _valid(file, document, _File).partitions
     if problems := problems_of(sections, document, setup):
         raise yamlfile.invalid(InvalidConfig, str(file), problems)
     return sections
-
-
-def _document(file: Path) -> Document:
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidConfig(f"{file}: {why_unreadable(error)}") from error
-    return yamlfile.load(text, file_name=str(file), error=InvalidConfig)
 
 
 def _valid(file: Path, document: Document, model: type[_Model]) -> _Model:
@@ -120,7 +111,7 @@ def read_tenants(file: Path, setup: Setup) -> Setup:
     Raises:
         InvalidConfig: The file cannot be read or is wrong; carries line and key of each problem.
     """
-    return with_tenants(_valid(file, _document(file), _TenantsFile).tenants, setup)
+    return with_tenants(_valid(file, yamlfile.read(file), _TenantsFile).tenants, setup)
 
 
 def problems_of(

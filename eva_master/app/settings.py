@@ -45,6 +45,7 @@ def load_master_config(
     file: Path | None = None,
     flags: Mapping[str, Any] | None = None,
     defaults: Mapping[str, Any] | None = None,
+    environment: bool = True,
 ) -> MasterConfig:
     """Gather the master's settings.
 
@@ -53,13 +54,21 @@ def load_master_config(
         file: A settings file, `None` for none.
         flags: Nested settings that override file and environment.
         defaults: Nested settings that file and environment override.
+        environment: Whether this process's variables count: not for a master elsewhere.
 
     Raises:
         InvalidConfig: With every problem that was found, each with line and key, variable or
             flag.
     """
-    layers = Layers(master_model(), file=file, flags=flags or {}, defaults=defaults or {})
-    layers.refuse_unknown_variables()
+    layers = Layers(
+        master_model(),
+        file=file,
+        flags=flags or {},
+        defaults=defaults or {},
+        environment=environment,
+    )
+    if environment:
+        layers.refuse_unknown_variables()
     config = _with_policy(layers.settings())
     problems = live_problems(("policy",), config.policy, policies, layers.document)
     problems += _cloud_problems(config, layers.document)

@@ -11,7 +11,6 @@ from pydantic import ValidationError
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsError
 
 from eva_wire.text import yamlfile
-from eva_wire.text.unreadable import why_unreadable
 from eva_wire.text.yamlfile import Document, Mark, dotted
 from eva_wire.values.errors import InvalidConfig, Problem
 
@@ -29,6 +28,7 @@ class Layers(Generic[Model]):
         flags: Nested settings from the command line.
         defaults: Nested settings that all others override.
         exclusive: Keys with the same meaning: one of them overrides those of lower layers.
+        environment: Whether this process's variables count.
 
     Raises:
         InvalidConfig: The file or a variable cannot be read, or one source has two of the exclusive
@@ -43,6 +43,7 @@ class Layers(Generic[Model]):
         flags: Mapping[str, Any],
         defaults: Mapping[str, Any] | None = None,
         exclusive: Collection[str] = (),
+        environment: bool = True,
     ) -> None:
         self._model = model
         self._exclusive = exclusive
@@ -50,10 +51,11 @@ class Layers(Generic[Model]):
         self._file_name = str(file) if file else "settings"
         self._origins: dict[str, str] = {}
         self.document = Document({}, {})
-        written = _read(file) if file else Document({}, {})
+        written = yamlfile.read(file) if file else Document({}, {})
         self._add(Document(dict(defaults or {})), dotted)
         self._add(written, dotted)
-        self._add(Document(self._environment()), self._variable)
+        if environment:
+            self._add(Document(self._environment()), self._variable)
         self._add(Document(dict(flags)), _flag)
 
     def settings(self) -> Model:
@@ -125,14 +127,6 @@ class Layers(Generic[Model]):
             self._origins[dotted(path)] = name_of(path)
             marks[path] = layer.marks.get(path, _UNKNOWN)
         self.document = Document(merged(below, layer.value), marks)
-
-
-def _read(file: Path) -> Document:
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as failure:
-        raise InvalidConfig(f"{file} cannot be read: {why_unreadable(failure)}") from failure
-    return yamlfile.load(text, file_name=str(file), error=InvalidConfig)
 
 
 def _flag(path: yamlfile.Path) -> str:

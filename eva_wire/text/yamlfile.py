@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import pathlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +23,8 @@ from pydantic_core.core_schema import ErrorType
 
 from eva_wire.text import yamlevents
 from eva_wire.text.cancellation import NEVER_CANCELLED, Cancellation
-from eva_wire.values.errors import EvaError, Problem
+from eva_wire.text.unreadable import text_of
+from eva_wire.values.errors import EvaError, InvalidConfig, Problem
 
 Path = tuple[str | int, ...]
 Failure = TypeVar("Failure", bound=EvaError)
@@ -101,6 +103,11 @@ def dotted(path: Path) -> str:
     """Write a key path as users read it: ``tasks[1].resources.cpus``."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     return text.removeprefix(".")
+
+
+def read(file: pathlib.Path) -> Document:
+    """Read a YAML mapping of a user's file; raises `InvalidConfig`."""
+    return load(text_of(file), file_name=str(file), error=InvalidConfig)
 
 
 def load(

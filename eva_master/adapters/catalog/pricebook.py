@@ -24,9 +24,8 @@ from eva_master.adapters.catalog.market import as_spot
 from eva_master.model.catalog import Catalog, InstanceType, Offering, spot_price
 from eva_master.model.resources import Resources
 from eva_wire.text.quantities import Duration, MilliCpus, Size, parse_discount
-from eva_wire.text.unreadable import why_unreadable
-from eva_wire.text.yamlfile import Document, invalid, load, problems_of
-from eva_wire.values.errors import InvalidConfig, Problem
+from eva_wire.text.yamlfile import Document, invalid, problems_of, read
+from eva_wire.values.errors import InvalidConfig
 from eva_wire.values.ids import MILLION, Family, Price
 
 _BUILT_IN = Path(__file__).with_name("ec2_types.yaml")
@@ -166,14 +165,14 @@ def load_catalog(
         InvalidConfig: A file cannot be read or is wrong, or a restriction names nothing; carries
             file, line and key of each problem.
     """
-    built_in = _read(_BUILT_IN)
+    built_in = read(_BUILT_IN)
     if known is not None:
         times = built_in.value["types"]
         types_known = {name: {**_times(times, name), **entry} for name, entry in known.items()}
         built_in = Document({"types": types_known}, {})
     types = dict(_parse(built_in, _BUILT_IN).types)
     if user_file is not None:
-        document = _read(user_file)
+        document = read(user_file)
         completed = _completed(document.value, built_in.value["types"])
         file = _parse(replace(document, value=completed), user_file)
         types |= file.types
@@ -200,7 +199,10 @@ def current_types() -> Mapping[str, Mapping[str, Any]]:
 
     They are those of the simulator and the GPUs that AWS sells today.
     """
-    return {**_read(_BUILT_IN).value["types"], **_read(_GPU_TYPES).value["types"]}
+    return {
+        **read(_BUILT_IN).value["types"],
+        **read(_GPU_TYPES).value["types"],
+    }
 
 
 def named_in(user_file: Path) -> frozenset[str]:
@@ -209,7 +211,7 @@ def named_in(user_file: Path) -> frozenset[str]:
     Raises:
         InvalidConfig: The file cannot be read; `load_catalog` checks its contents.
     """
-    document = _read(user_file).value
+    document = read(user_file).value
     types, only = document.get("types"), document.get("only")
     return frozenset(types if isinstance(types, dict) else ()) | frozenset(
         map(str, only if isinstance(only, list) else ())
@@ -220,14 +222,6 @@ def _times(built_in: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The expected times for a type to boot, as known before any has booted."""
     entry = built_in.get(name, _USUAL_TIMES)
     return {key: entry[key] for key in _USUAL_TIMES}
-
-
-def _read(path: Path) -> Document:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise invalid(InvalidConfig, str(path), [Problem(why_unreadable(error))]) from error
-    return load(text, file_name=str(path), error=InvalidConfig)
 
 
 def _parse(document: Document, path: Path) -> _File:

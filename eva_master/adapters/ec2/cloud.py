@@ -30,7 +30,6 @@ from eva_master.adapters.ec2.faults import (
 )
 from eva_master.adapters.ec2.launching.images import MachineImages
 from eva_master.adapters.ec2.launching.launch_executor import Launched, LaunchExecutor
-from eva_master.adapters.ec2.launching.launch_records import LaunchRecords
 from eva_master.adapters.ec2.quotas import also_over
 from eva_master.adapters.ec2.settings import Ec2Settings
 from eva_master.adapters.ec2.sightings import GONE_TAG, UP_TAG, Sighting, by_instance
@@ -41,6 +40,7 @@ from eva_master.model.actions import CloudAction, LaunchInstance, SyncCloud, Ter
 from eva_master.model.catalog import Catalog, Offering, Purchase
 from eva_master.model.events import CloudListed
 from eva_master.ports import Clock, Inbox
+from eva_master.ports.launch_records import LaunchRecords
 from eva_wire.values.errors import CloudDenied, CloudError, QuotaExceeded, StorageError
 from eva_wire.values.ids import InstanceId, Millis, OfferingId
 

@@ -21,7 +21,7 @@ _INSERTS: dict[str, Callable[[Table], Any]] = {
 
 
 class LaunchTable:
-    """Implements `adapters.ec2.launching.launch_records.LaunchRecords`; any thread may use it.
+    """Implements `eva_master.ports.launch_records.LaunchRecords`; any thread may use it.
 
     Args:
         engine: See `eva_master.adapters.store.SqlJournal.engine`.

@@ -12,7 +12,6 @@ from eva_master.app.nodes.settings import NodeSections, contradictions, owned_no
 from eva_master.model.catalog import Catalog, Offering, Purchase
 from eva_master.model.fleet.nodes import NODE_ZONE, OwnedNode
 from eva_wire.text import yamlfile
-from eva_wire.text.unreadable import why_unreadable
 from eva_wire.values.errors import InvalidConfig
 from eva_wire.values.ids import InstanceId, Price
 
@@ -57,11 +56,7 @@ def nodes_of(texts: Iterable[str], file: Path | None, catalog: Catalog) -> tuple
 
 
 def _read(file: Path) -> Iterable[OwnedNode]:
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidConfig(f"{file}: {why_unreadable(error)}") from error
-    document = yamlfile.load(text, file_name=str(file), error=InvalidConfig)
+    document = yamlfile.read(file)
     try:
         sections = _File.model_validate(document.value).nodes
     except ValidationError as error:

@@ -13,12 +13,12 @@ from botocore.exceptions import ReadTimeoutError
 from eva_master.adapters.ec2 import Ec2Cloud, Ec2Settings
 from eva_master.adapters.ec2.client import boto_client
 from eva_master.adapters.ec2.launching.images import PARAMETER, MachineImage
-from eva_master.adapters.ec2.launching.launch_records import LaunchRecords
 from eva_master.adapters.ec2.launching.run_instances_request import launch_request
 from eva_master.model.actions import LaunchInstance, SyncCloud
 from eva_master.model.catalog import Catalog, InstanceType, Offering
 from eva_master.model.events import CloudListed
 from eva_master.model.resources import Resources
+from eva_master.ports.launch_records import LaunchRecords
 from eva_wire.values.ids import Family, InstanceId, Millis, Price
 from tests.fakes.aws.launches import ShortMemory
 from tests.fakes.aws.service import IMAGE, REGION, Aws

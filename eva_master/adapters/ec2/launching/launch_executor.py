@@ -11,11 +11,11 @@ from eva_master.adapters.ec2 import quotas
 from eva_master.adapters.ec2.client import Aws, Ec2Client
 from eva_master.adapters.ec2.faults import CloudUnsettled
 from eva_master.adapters.ec2.launching.images import MachineImages
-from eva_master.adapters.ec2.launching.launch_records import LaunchRecords
 from eva_master.adapters.ec2.launching.run_instances_request import launch_request
 from eva_master.adapters.ec2.settings import Ec2Settings
 from eva_master.model.actions import LaunchInstance
 from eva_master.model.catalog import Catalog
+from eva_master.ports.launch_records import LaunchRecords
 from eva_wire.values.errors import CloudError, EvaError, QuotaExceeded, StorageError
 
 _log = structlog.get_logger(__name__)

@@ -45,7 +45,7 @@ from eva_master.app.clouds.ec2.wiring import ec2_settings, section_of, snapshot_
 from eva_master.model.catalog import Catalog
 from eva_master.model.job import JobSpec
 from eva_wire.settings.common import user_state_dir
-from eva_wire.text.unreadable import why_unreadable
+from eva_wire.text.unreadable import text_of
 from eva_wire.values.errors import CloudDenied, CloudError, InvalidConfig
 
 Told = Callable[[str], None]
@@ -433,10 +433,7 @@ def _refuse_to_begin(checks: Sequence[Check]) -> None:
 
 def _job(file: Path, types: Catalog) -> JobSpec:
     """The job of a file; raises `InvalidJob`."""
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as failure:
-        raise InvalidConfig(f"{file} cannot be read: {why_unreadable(failure)}") from failure
+    text = text_of(file)
     return parse_job(text, file_name=str(file), owner="any", catalog=types, workdir=None)
 
 

@@ -6,7 +6,6 @@ eva_master.app.clouds.ec2.own_settings DIRECTORY`` unpacks it on the master at e
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from eva_master.adapters.identities.principals import principal_of
 from eva_wire.files import write_file
 from eva_wire.settings.layers import merged
 from eva_wire.text import yamlfile
-from eva_wire.text.unreadable import why_unreadable
+from eva_wire.text.unreadable import text_of
 from eva_wire.values.errors import InvalidConfig
 
 if TYPE_CHECKING:
@@ -52,7 +51,9 @@ def packed(file: Path, region: str, zones: Sequence[str]) -> bytes:
     Raises:
         InvalidConfig: A master would refuse them, with file, line and key of each problem.
     """
-    own = _read(file)
+    if not text_of(file).strip():
+        return b""
+    own = yamlfile.read(file)
     taken = [
         own.problem(tuple(key.split(".")), "the stack says what this is", "leave it out")
         for key in _STACKS
@@ -60,13 +61,11 @@ def packed(file: Path, region: str, zones: Sequence[str]) -> bytes:
     ]
     if taken:
         raise yamlfile.invalid(InvalidConfig, str(file), taken)
-    if not own.value:
-        return b""
     _check(file, region, zones)
     files = {}
     for key in _FILES:
         if (named := _at(own.value, key)) is not None:
-            files[key] = Path(str(named)).read_text(encoding="utf-8")
+            files[key] = text_of(Path(str(named)))
     content = {"settings": own.value, "files": files}
     return yaml.safe_dump(content, sort_keys=True, allow_unicode=True).encode()
 
@@ -124,7 +123,7 @@ def as_master(file: Path | None, region: str, zones: Sequence[str]) -> Iterator[
     from eva_master.app.policy_registry import policies
     from eva_master.app.settings import load_master_config
 
-    with TemporaryDirectory(prefix="eva-settings-") as nowhere, _without_variables():
+    with TemporaryDirectory(prefix="eva-settings-") as nowhere:
         generated = {
             "cluster": "checked",
             "cloud": "ec2",
@@ -134,7 +133,9 @@ def as_master(file: Path | None, region: str, zones: Sequence[str]) -> Iterator[
             "state_dir": nowhere,
             "ec2": {"region": region, "subnets": {zone: f"subnet-of-{zone}" for zone in zones}},
         }
-        yield load_master_config(policies=policies(), file=file, defaults=generated)
+        yield load_master_config(
+            policies=policies(), file=file, defaults=generated, environment=False
+        )
 
 
 def _check(file: Path, region: str, zones: Sequence[str]) -> None:
@@ -161,28 +162,6 @@ def _check(file: Path, region: str, zones: Sequence[str]) -> None:
             load_catalog(config.catalog.file)
         if section.snapshot is not None and read_snapshot(section.snapshot) is None:
             raise InvalidConfig(f"there is no file {section.snapshot}", hint="see ec2.snapshot")
-
-
-@contextmanager
-def _without_variables() -> Iterator[None]:
-    """Variables of this machine are not the master's."""
-    aside = {name: value for name, value in os.environ.items() if name.startswith("EVA_MASTER_")}
-    for name in aside:
-        del os.environ[name]
-    try:
-        yield
-    finally:
-        os.environ.update(aside)
-
-
-def _read(file: Path) -> yamlfile.Document:
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as failure:
-        raise InvalidConfig(f"{file} cannot be read: {why_unreadable(failure)}") from failure
-    if not text.strip():
-        return yamlfile.Document({}, {})
-    return yamlfile.load(text, file_name=str(file), error=InvalidConfig)
 
 
 def _at(settings: Mapping[str, Any], key: str) -> Any:

@@ -1,4 +1,4 @@
-"""Records of launches, written before EC2 is called."""
+"""Records of launches, written before the cloud is called."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eva_wire.values.ids import InstanceId
 class LaunchRecords(Protocol):
     """Parameters of launches whose instance was not listed yet. Any thread may call.
 
-    EC2 accepts a client token again only with the same parameters. Settings and images may have
+    A cloud accepts a token again only with the same parameters. Settings and images may have
     changed when a launch is repeated, so it is repeated with the recorded parameters.
     """
 
@@ -21,7 +21,7 @@ class LaunchRecords(Protocol):
         """Record a launch unless it is recorded; returns the recorded parameters.
 
         Raises:
-            StorageError: The launch is not recorded, so EC2 must not be called.
+            StorageError: The launch is not recorded, so the cloud must not be called.
         """
         ...
 
