@@ -29,7 +29,7 @@ from eva_master.model.planning.spot_choice import SpotChoice
 from eva_master.model.planning.suspension import Preemption
 from eva_master.ports import PolicyKind
 from eva_wire.settings.common import DEFAULT_ADDRESS, LAST_PORT, Address, BaseConfig
-from eva_wire.settings.refusals import refusal
+from eva_wire.settings.refusals import between, refusal
 from eva_wire.text.quantities import Dollars, Duration, Share, parse_duration, write_duration
 from eva_wire.values.ids import MILLION
 
@@ -61,12 +61,6 @@ def _check_url(text: str) -> str:
     if not urlsplit(text).scheme:
         raise refusal(f"{text!r} is not a URL", "write file:///path, sqlite:////path, ...")
     return text
-
-
-def _check_period(duration_ms: int) -> int:
-    if not 10 <= duration_ms <= _DAY_MS:
-        raise refusal("must be between 10ms and 1d", "write 10s or 5m")
-    return duration_ms
 
 
 def _parse_ports(text: object) -> tuple[int, int]:
@@ -111,7 +105,7 @@ MaxCost = Annotated[
     Field(gt=0, le=10**15),
     PlainSerializer(lambda amount: f"${amount / MILLION:.6f}", when_used="json"),
 ]
-Period = Annotated[Duration, AfterValidator(_check_period)]
+Period = Annotated[Duration, between(10, _DAY_MS, "10ms and 1d", "10s or 5m")]
 Ports = Annotated[
     tuple[int, int],
     BeforeValidator(_parse_ports),

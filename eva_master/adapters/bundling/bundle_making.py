@@ -22,8 +22,8 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from eva_master.adapters.bundling.found import ARCHITECTURES
 from eva_master.adapters.bundling.installed_wheels import OWN, is_installed, is_whole, remake
-from eva_master.adapters.deployment.bundles import ARCHITECTURES
 from eva_wire.values.errors import EvaError, NotFound
 
 PYTHON = "3.11"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eva_master.adapters.deployment.account import Absent, Account
 from eva_master.adapters.deployment.bucket import Bucket
-from eva_master.adapters.deployment.bundles import Bundles, find_bundles, stated_in, unmade
+from eva_master.adapters.deployment.bundles import stated_by, stated_in, unmade
 from eva_master.adapters.deployment.network import network_of
 from eva_master.adapters.deployment.preflight import Check, Preflight
 from eva_master.adapters.deployment.stack import Change, Stack
@@ -14,15 +14,14 @@ __all__ = [
     "Absent",
     "Account",
     "Bucket",
-    "Bundles",
     "Change",
     "Check",
     "Preflight",
     "Stack",
     "Teardown",
     "client_parameter",
-    "find_bundles",
     "network_of",
+    "stated_by",
     "stated_in",
     "unmade",
 ]

@@ -173,15 +173,6 @@ class Ec2Client:
                 for seen in filter(None, map(sighting, reservation["Instances"])):
                     yield seen.dated(self._aws.time.loop_ms)
 
-    def run(self, request: Mapping[str, Any]) -> str:
-        """Launch one instance, which the request's client token makes safe to repeat.
-
-        Returns:
-            Its EC2 id.
-        """
-        answer = self._aws.call("ec2", "run_instances", request)
-        return str(answer["Instances"][0]["InstanceId"])
-
     def terminate(self, ec2_ids: Sequence[str]) -> dict[str, CloudError]:
         """Terminate instances; already terminated ones are no error.
 

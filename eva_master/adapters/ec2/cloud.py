@@ -42,7 +42,7 @@ from eva_master.model.events import CloudListed
 from eva_master.ports import Clock, Inbox
 from eva_master.ports.launch_records import LaunchRecords
 from eva_wire.values.errors import CloudDenied, CloudError, QuotaExceeded, StorageError
-from eva_wire.values.ids import InstanceId, Millis, OfferingId
+from eva_wire.values.ids import InstanceId, Millis
 
 _LONGEST_PAUSE_S = 60.0
 """Pause after a failed listing, in seconds."""
@@ -227,7 +227,11 @@ class Ec2Cloud:
         offering = action.offering
         pause_ms = retry_after_ms(error, offering.purchase)
         retry_at = self._stock.refused(offering.id, pause_ms, self._clock.now())
-        also = _also_refused(offering, error, self._catalog)
+        also = tuple(
+            other.id
+            for other in self._catalog
+            if other.id != offering.id and _also_refused(offering, other, error)
+        )
         refused = {offering.id, *also}
         pending_same_offering = [
             life
@@ -327,25 +331,20 @@ class Ec2Cloud:
         return found
 
 
-def _also_refused(
-    offering: Offering, error: CloudError, catalog: Catalog
-) -> tuple[OfferingId, ...]:
-    """Other offerings that would be refused for the same reason."""
-    if isinstance(error, QuotaExceeded):
-        return also_over(offering, catalog)
-    others = [other for other in catalog if other.id != offering.id]
+def _also_refused(offering: Offering, other: Offering, error: CloudError) -> bool:
+    """Whether another offering would be refused for the same reason."""
     match error:
+        case QuotaExceeded():
+            return also_over(offering, other)
         case CloudDenied():
-            refused = others
+            return True
         case FreePlan():
-            refused = [other for other in others if other.type.name not in FREE_PLAN_TYPES]
+            return other.type.name not in FREE_PLAN_TYPES
         case NoSpotRole():
-            refused = [other for other in others if other.purchase is Purchase.SPOT]
+            return other.purchase is Purchase.SPOT
         case ForbiddenType():
-            refused = [other for other in others if other.type.name == offering.type.name]
-        case _:
-            refused = []
-    return tuple(other.id for other in refused)
+            return other.type.name == offering.type.name
+    return False
 
 
 def _listing(found: Iterable[Sighting]) -> CloudListed:

@@ -10,7 +10,6 @@ from typing import Any
 from eva_master.adapters.ec2.client import Aws
 from eva_master.model.catalog import Catalog, Offering, Purchase
 from eva_wire.values.errors import CloudError
-from eva_wire.values.ids import OfferingId
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +80,11 @@ def quota_of(type_name: str, purchase: Purchase) -> VcpuQuota | None:
     return next((quota for quota in QUOTAS[purchase] if not names.isdisjoint(quota.families)), None)
 
 
-def also_over(offering: Offering, catalog: Catalog) -> tuple[OfferingId, ...]:
-    """Other offerings that a full quota also rules out: those that are at least as large."""
+def also_over(offering: Offering, other: Offering) -> bool:
+    """Whether a full quota refuses another offering too: one of it that is at least as large."""
     quota = quota_of(offering.type.name, offering.purchase)
-    return tuple(
-        other.id
-        for other in catalog
-        if quota is not None
-        and other.id != offering.id
+    return (
+        quota is not None
         and quota_of(other.type.name, other.purchase) == quota
         and other.type.capacity.milli_cpus >= offering.type.capacity.milli_cpus
     )

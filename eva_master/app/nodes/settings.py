@@ -8,13 +8,13 @@ from decimal import Decimal, InvalidOperation
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
-from pydantic_core import PydanticCustomError
 
 from eva_master.adapters.catalog.gpus import Pcie, parse_gpu, sheet
 from eva_master.model.catalog import Catalog, InstanceType, Offering, Purchase
 from eva_master.model.fleet.nodes import NODE_ZONE, OwnedNode
 from eva_master.model.resources import Resources
 from eva_master.model.values import replace
+from eva_wire.settings.refusals import between, refusal
 from eva_wire.text.quantities import Duration, MilliCpus, Size
 from eva_wire.values.ids import MILLION, Family, InstanceId, Price
 
@@ -23,7 +23,7 @@ _LAUNCHED = re.compile(r"i[0-9]+")
 _TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)?")
 _LONGEST_TYPE = 40
 _MOST_USD = 10**6
-_LEAST_FENCE_MS, _MOST_FENCE_MS = 10_000, 86_400_000
+_FENCE_MS = 10_000, 86_400_000
 _MOST_NODES = 10_000
 FEWEST_BEATS = 3
 """A node is fenced after so many heartbeats at least: one or two are late on any busy machine."""
@@ -32,13 +32,9 @@ Complaint = tuple[tuple[str | int, ...], str, str]
 """Where in the settings something is wrong, what it is, and what to write instead."""
 
 
-def _refusal(message: str, hint: str) -> PydanticCustomError:
-    return PydanticCustomError("refused", "{message}", {"message": message, "hint": hint})
-
-
 def _check_name(name: str) -> str:
     if not _NAME.fullmatch(name) or _LAUNCHED.fullmatch(name):
-        raise _refusal(
+        raise refusal(
             f"{name!r} cannot name a node",
             "use a-z, 0-9 and '-', beginning with a letter; i00001 and the like are launched ones",
         )
@@ -47,7 +43,7 @@ def _check_name(name: str) -> str:
 
 def _check_type(name: str) -> str:
     if not _TYPE.fullmatch(name) or len(name) > _LONGEST_TYPE:
-        raise _refusal(f"{name!r} cannot name a type", "write FAMILY.SIZE, such as rack.large")
+        raise refusal(f"{name!r} cannot name a type", "write FAMILY.SIZE, such as rack.large")
     return name
 
 
@@ -60,18 +56,12 @@ def _parse_usd(price: object) -> int:
         if not micros.is_finite() or micros != micros.to_integral_value():
             raise InvalidOperation
     except InvalidOperation:
-        raise _refusal(
+        raise refusal(
             f"{price!r} is not a price", "write dollars per hour such as 0.35, or 0"
         ) from None
     if not 0 <= micros <= _MOST_USD * MILLION:
-        raise _refusal(f"{price!r} is not a price per hour", "write 0.35, or 0 for nothing")
+        raise refusal(f"{price!r} is not a price per hour", "write 0.35, or 0 for nothing")
     return int(micros)
-
-
-def _check_fence(duration_ms: int) -> int:
-    if not _LEAST_FENCE_MS <= duration_ms <= _MOST_FENCE_MS:
-        raise _refusal("must be between 10s and 1d", "write 10m")
-    return duration_ms
 
 
 class CapacitySection(BaseModel):
@@ -113,7 +103,7 @@ class NodeSection(BaseModel):
     type: Annotated[str, AfterValidator(_check_type)]
     capacity: CapacitySection
     usd_per_hour: Annotated[int, BeforeValidator(_parse_usd)] = 0
-    fence_after: Annotated[Duration, AfterValidator(_check_fence)] = 600_000
+    fence_after: Annotated[Duration, between(*_FENCE_MS, "10s and 1d", "10m")] = 600_000
 
     def node(self, name: str) -> OwnedNode:
         """The node as a value."""

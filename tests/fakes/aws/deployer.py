@@ -13,7 +13,8 @@ from botocore.exceptions import ClientError
 from click.testing import CliRunner, Result
 
 from eva_client.cli import main
-from eva_master.adapters.deployment import find_bundles
+from eva_master.adapters.bundling.found import find_bundles
+from eva_master.adapters.deployment import stated_by
 from eva_master.app.clouds.ec2.deployment import _with_operator
 from tests.fakes.aws.service import REGION, Aws
 
@@ -67,7 +68,7 @@ class Deployer:
 
     def say(self, settings: str = "", operators: str = "") -> None:
         """Act as the master that has started, once whoever calls now has deployed it."""
-        bundle = find_bundles(self.bundles).parameters()["MasterBundle"]
+        bundle = stated_by(find_bundles(self.bundles))["MasterBundle"]
         said = {
             "address": self.address,
             "ca": "-----BEGIN CERTIFICATE-----",

@@ -13,7 +13,8 @@ import boto3
 import pytest
 import yaml
 
-from eva_master.adapters.deployment import find_bundles
+from eva_master.adapters.bundling.found import find_bundles
+from eva_master.adapters.deployment import stated_by
 from tests.fakes.aws.deployer import USERS, Deployer
 from tests.fakes.aws.resources import CREDITS
 from tests.fakes.aws.service import CREDENTIALS, Aws
@@ -118,7 +119,7 @@ def test_the_newest_bundles_are_stated_with_their_digests(tmp_path: Path) -> Non
     os.utime(newer, (2e9, 2e9))
     found = find_bundles(tmp_path)
     digest = hashlib.sha256(b"a newer one").hexdigest()
-    stated = found.parameters()
+    stated = stated_by(found)
     assert stated["MasterBundle"] == f"bundles/{newer.name}#sha256={digest}"
     workers = yaml.safe_load(stated["WorkerBundles"])
     assert {kind: place.partition("#")[0] for kind, place in workers.items()} == {

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import structlog
 
 from eva_master.adapters.ec2 import quotas
-from eva_master.adapters.ec2.client import Aws, Ec2Client
+from eva_master.adapters.ec2.client import Aws
 from eva_master.adapters.ec2.faults import CloudUnsettled
 from eva_master.adapters.ec2.launching.images import MachineImages
 from eva_master.adapters.ec2.launching.run_instances_request import launch_request
@@ -52,7 +52,6 @@ class LaunchExecutor:
         catalog: Catalog,
     ) -> None:
         self._aws = aws
-        self._client = Ec2Client(aws, settings)
         self._settings = settings
         self._launch_records = launch_records
         self._images = images
@@ -84,4 +83,6 @@ class LaunchExecutor:
             image = self._images.of(action.offering.type)
             made = launch_request(self._settings, action, image, self._user_data(action))
             request = self._launch_records.remember(action.instance, action.attempt, made)
-        return self._client.run(request)
+        # The request's client token makes it safe to repeat.
+        answer = self._aws.call("ec2", "run_instances", request)
+        return str(answer["Instances"][0]["InstanceId"])

@@ -16,20 +16,20 @@ import yaml
 
 from eva_client.settings import write_aws_settings
 from eva_master.adapters.bundling.bundle_making import made_of_installed
+from eva_master.adapters.bundling.found import Bundles, find_bundles
 from eva_master.adapters.bundling.installed_wheels import fingerprint
 from eva_master.adapters.catalog.snapshot import read_snapshot
 from eva_master.adapters.deployment import (
     Absent,
     Account,
     Bucket,
-    Bundles,
     Change,
     Check,
     Preflight,
     Stack,
     client_parameter,
-    find_bundles,
     network_of,
+    stated_by,
     stated_in,
     unmade,
 )
@@ -243,7 +243,7 @@ class Deployment:
                 return unmade()
             directory = made_of_installed(user_state_dir() / "bundles", kinds, self._told)
             self._bundles = find_bundles(directory)
-        return self._bundles.parameters(had.get("WorkerBundles", ""))
+        return stated_by(self._bundles, had.get("WorkerBundles", ""))
 
     def _remove_master(self) -> None:
         """Free the master's interface and volume, which CloudFormation would not do in time.

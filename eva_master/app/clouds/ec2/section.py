@@ -9,18 +9,12 @@ from pathlib import Path
 from typing import Annotated, Literal, get_args
 from urllib.parse import parse_qs, urlsplit
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-)
-from pydantic_core import PydanticCustomError
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
 
 from eva_master.adapters.catalog.pricebook import parse_price
+from eva_master.app.sections.base import Section
 from eva_master.app.sections.identities import Identities
+from eva_wire.settings.refusals import between, refusal
 from eva_wire.text.quantities import Discount, Duration, parse_mib
 from eva_wire.values.ids import MILLION
 
@@ -41,14 +35,10 @@ _DAY_MS = 86_400_000
 _GIB = 1_024
 
 
-def _refusal(message: str, hint: str) -> PydanticCustomError:
-    return PydanticCustomError("refused", "{message}", {"message": message, "hint": hint})
-
-
 def _matching(pattern: re.Pattern[str], what: str, example: str) -> AfterValidator:
     def check(text: str) -> str:
         if not pattern.fullmatch(text):
-            raise _refusal(f"{text!r} is not {what}", f"write {example}")
+            raise refusal(f"{text!r} is not {what}", f"write {example}")
         return text
 
     return AfterValidator(check)
@@ -56,20 +46,20 @@ def _matching(pattern: re.Pattern[str], what: str, example: str) -> AfterValidat
 
 def _check_tag(name: str) -> str:
     if not _TAG.fullmatch(name) or name.startswith(("eva:", "aws:")):
-        raise _refusal(f"{name!r} cannot be a tag", "eva: and aws: are taken")
+        raise refusal(f"{name!r} cannot be a tag", "eva: and aws: are taken")
     return name
 
 
 def _check_image_key(key: str) -> str:
     if key not in get_args(ImageKind) and not _IMAGE_KEY.fullmatch(key):
         kinds = ", ".join(get_args(ImageKind))
-        raise _refusal(f"{key!r} is no kind of instance", f"{kinds}, a family or a type")
+        raise refusal(f"{key!r} is no kind of instance", f"{kinds}, a family or a type")
     return key
 
 
 def _check_whole_gib(mib: int) -> int:
     if mib % _GIB or not 8 * _GIB <= mib <= 16_384 * _GIB:
-        raise _refusal("must be 8GiB to 16TiB, in whole GiB", "write 100GiB")
+        raise refusal("must be 8GiB to 16TiB, in whole GiB", "write 100GiB")
     return mib
 
 
@@ -80,15 +70,7 @@ def _volumes(value: object) -> object:
     return {key: _check_whole_gib(parse_mib(size)) for key, size in value.items()}
 
 
-def _between(least_ms: int, most_ms: int, words: str, example: str) -> AfterValidator:
-    def check(duration_ms: int) -> int:
-        if not least_ms <= duration_ms <= most_ms:
-            raise _refusal(f"must be between {words}", f"write {example}")
-        return duration_ms
-
-    return AfterValidator(check)
-
-
+_Key = Annotated[str, AfterValidator(_check_image_key)]
 HourlyPrice = Annotated[
     int,
     BeforeValidator(parse_price),
@@ -97,18 +79,14 @@ HourlyPrice = Annotated[
 """Micro-dollars per hour."""
 Image = Annotated[str, _matching(_IMAGE, "an image", "ami-... or ssm:/...")]
 Bundle = Annotated[str, _matching(_BUNDLE, "a bundle", "s3://BUCKET/KEY#sha256=DIGEST")]
-Long = Annotated[Duration, _between(_MINUTE_MS, 30 * _DAY_MS, "1m and 30d", "30m")]
-LongOrNone = Annotated[Duration, _between(0, 30 * _DAY_MS, "0s and 30d", "15m, or 0s for never")]
-Short = Annotated[Duration, _between(500, 10 * _MINUTE_MS, "500ms and 10m", "5s")]
+Long = Annotated[Duration, between(_MINUTE_MS, 30 * _DAY_MS, "1m and 30d", "30m")]
+LongOrNone = Annotated[Duration, between(0, 30 * _DAY_MS, "0s and 30d", "15m, or 0s for never")]
+Short = Annotated[Duration, between(500, 10 * _MINUTE_MS, "500ms and 10m", "5s")]
 # A restarted master is away for some seconds.
-Absence = Annotated[Duration, _between(20 * _SECOND_MS, 30 * _DAY_MS, "20s and 30d", "1h")]
+Absence = Annotated[Duration, between(20 * _SECOND_MS, 30 * _DAY_MS, "20s and 30d", "1h")]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class SpotSection(_Section):
+class SpotSection(Section):
     """Spot instances, for jobs that allow them.
 
     Attributes:
@@ -124,7 +102,7 @@ class SpotSection(_Section):
     rebalance: LongOrNone = 15 * _MINUTE_MS
 
 
-class Ec2Section(_Section):
+class Ec2Section(Section):
     """EC2.
 
     Attributes:
@@ -164,33 +142,30 @@ class Ec2Section(_Section):
 
     region: Annotated[str, _matching(_REGION, "a region", "us-east-1")]
     zones: tuple[str, ...] = ()
-    subnets: dict[str, str] = {}
+    subnets: dict[str, str] = Field(default_factory=dict)
     security_groups: tuple[str, ...] = ()
     instance_profile: str = ""
-    images: dict[Annotated[str, AfterValidator(_check_image_key)], Image] = {}
+    images: dict[_Key, Image] = Field(default_factory=dict)
     public_addresses: bool = True
-    root_volume: Annotated[
-        dict[Annotated[str, AfterValidator(_check_image_key)], int],
-        BeforeValidator(_volumes),
-    ] = {}
+    root_volume: Annotated[dict[_Key, int], BeforeValidator(_volumes)] = Field(default_factory=dict)
     kms_key: str = ""
-    tags: dict[Annotated[str, AfterValidator(_check_tag)], str] = {}
+    tags: dict[Annotated[str, AfterValidator(_check_tag)], str] = Field(default_factory=dict)
     endpoint: str = ""
     architectures: tuple[Architecture, ...] = Field(default=("x86_64",), min_length=1)
     max_price: HourlyPrice | None = None
-    discounts: dict[str, Discount] = {}
+    discounts: dict[str, Discount] = Field(default_factory=dict)
     spot: SpotSection | None = None
     snapshot: Path | None = None
     poll: Short = 5 * _SECOND_MS
     unwanted_grace: Long = 5 * _MINUTE_MS
-    bundles: dict[Architecture, Bundle] = {}
+    bundles: dict[Architecture, Bundle] = Field(default_factory=dict)
     docker_image: str = ""
     mount_command: str = ""
     storage_mount: str = ""
     abandoned_after: Absence = 60 * _MINUTE_MS
     boot_limit: Long = 30 * _MINUTE_MS
     metadata_endpoint: str = ""
-    worker_env: dict[str, str] = {}
+    worker_env: dict[str, str] = Field(default_factory=dict)
     identities: Identities = ()
 
     @property

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field
 
 from eva_master.app.config import MasterConfig
 from eva_master.app.sections.base import Section
-from eva_wire.settings.refusals import refusal
+from eva_wire.settings.refusals import between, refusal
 from eva_wire.text.quantities import Discount, Duration
 
 
@@ -23,12 +23,7 @@ CLOUD = "cloud"
 
 _MINUTE_MS = 60_000
 _DAY_MS = 86_400_000
-
-
-def _check_life(duration_ms: int) -> int:
-    if not _MINUTE_MS <= duration_ms <= 30 * _DAY_MS:
-        raise refusal("must be between 1m and 30d", "write 2h")
-    return duration_ms
+_Life = Annotated[Duration, between(_MINUTE_MS, 30 * _DAY_MS, "1m and 30d", "2h")]
 
 
 def _check_notice(duration_ms: int) -> int:
@@ -52,7 +47,7 @@ class SpotSection(Section):
     """
 
     discount: Discount = 670_000
-    expected_life: Annotated[Duration, AfterValidator(_check_life)] = 7 * _DAY_MS
+    expected_life: _Life = 7 * _DAY_MS
     notice: Annotated[Duration, AfterValidator(_check_notice)] = 2 * _MINUTE_MS
     types: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     interruptions: Literal["none", "random"] = "none"
