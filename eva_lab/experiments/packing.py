@@ -15,7 +15,6 @@ from eva_wire.values.ids import MILLION
 
 ALONE, FULL, NEAR_OPTIMAL, BOUND = "no_packing", "full", "near_optimal", "bound"
 """The planners: each task alone, the paper's Algorithm 1, column generation, its lower bound."""
-PLANNERS = (ALONE, FULL, NEAR_OPTIMAL)
 
 
 def packed(recipe: Recipe, seed: int, catalog: Catalog, planner: str) -> dict[str, Any]:

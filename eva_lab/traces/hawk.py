@@ -17,7 +17,6 @@ from eva_lab.traces.lines import arrival_ms, duration_ms, durations_ms, read_lin
 from eva_lab.traces.rows import refusal
 from eva_wire.values.errors import InvalidTrace, Problem
 
-SUFFIXES = (".tr", ".tr.gz")
 _FIRST = 3
 """The columns before the durations."""
 

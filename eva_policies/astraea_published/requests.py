@@ -52,10 +52,6 @@ class Bandwidth:
     worker_mbps: int
     ps_mbps: int
 
-    def servers_for(self, workers: int) -> int:
-        """Number of parameter servers that carry the traffic of workers on other machines."""
-        return -(-workers * self.worker_mbps // self.ps_mbps)
-
 
 @dataclass(frozen=True, slots=True)
 class Schedule:

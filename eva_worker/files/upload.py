@@ -46,7 +46,6 @@ _LONGEST_NOTICE = 300
 # From linux/falloc.h; Python has no name for them.
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2
 _T = TypeVar("_T")
-_R = TypeVar("_R")
 
 _libc = CDLL(None, use_errno=True)
 _libc.fallocate.argtypes = (c_int, c_int, c_int64, c_int64)

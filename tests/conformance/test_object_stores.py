@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from obstore.store import MemoryStore
 
 from eva_master.adapters.objects import Objects, open_store
-from eva_master.adapters.objects.blobs import blob_key, missing, put_blob, read_logs
+from eva_master.adapters.objects.blobs import blob_key, missing, put_blob
 from eva_master.ports import ObjectStore
 from eva_wire.values.errors import DigestMismatch, InvalidKey, NotFound, ObjectChanged, StorageError
 from tests.fakes.aws.service import bucket_url, shared
@@ -317,35 +317,6 @@ async def test_only_digests_name_blobs(store: ObjectStore, digest: str) -> None:
         await missing(store, [digest])
     with pytest.raises(InvalidKey):
         await put_blob(store, digest, pieces(b""))
-
-
-async def put_log(store: ObjectStore, attempt: int, offset: int, data: bytes) -> None:
-    await store.put(f"jobs/a-1/0/logs/{attempt:04}/{offset:016}", data)
-
-
-async def log(store: ObjectStore) -> bytes:
-    return b"".join([chunk async for chunk in read_logs(store, "a-1/0")])
-
-
-async def test_a_log_is_read_in_order_of_attempts_and_offsets(store: ObjectStore) -> None:
-    await put_log(store, 10, 0, b"second")
-    await put_log(store, 2, 10, b"cde")
-    await put_log(store, 2, 9, b"b")
-    await put_log(store, 2, 0, b"first   a")
-    await store.put("jobs/a-1/01/logs/0001/0000000000000000", b"another copy's")
-    assert await log(store) == b"first   abcdesecond"
-
-
-async def test_bytes_of_a_log_that_were_stored_twice_are_given_once(store: ObjectStore) -> None:
-    await put_log(store, 1, 0, b"abcd")
-    await put_log(store, 1, 2, b"cdef")
-    await put_log(store, 1, 3, b"de")
-    await put_log(store, 1, 6, b"g")
-    assert await log(store) == b"abcdefg"
-
-
-async def test_a_log_of_nothing(store: ObjectStore) -> None:
-    assert await log(store) == b""
 
 
 @pytest.mark.parametrize(

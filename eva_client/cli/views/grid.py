@@ -71,11 +71,6 @@ class Grid:
         """The cells of its rows."""
         return [cells for cells, _ in self._rows]
 
-    @property
-    def row_count(self) -> int:
-        """How many rows it has."""
-        return len(self._rows)
-
     def add_row(self, *cells: str | Text, style: str = "") -> None:
         """Add a row; characters that would act on a terminal become blanks."""
         row = [Text(plain(cell)) if isinstance(cell, str) else cell for cell in cells]

@@ -46,8 +46,6 @@ _TABLES = {
     "Alibaba's task list of 2020": ALIBABA_2020,
 }
 _STATES_OF_2020 = frozenset({"terminated", "failed", "running", "waiting"})
-SUFFIXES = (".swf", ".csv", ".json")
-"""Of lists, with or without ``.gz``; a ``.json`` may be a trace as well."""
 
 
 def form_of(path: Path) -> ListForm | None:

@@ -11,7 +11,7 @@ from eva_master.ports import ObjectStore
 from eva_wire.values.errors import DigestMismatch, InvalidKey
 from eva_wire.values.users import is_owner
 
-__all__ = ["blob_key", "missing", "put_blob", "read_logs", "reference"]
+__all__ = ["blob_key", "missing", "put_blob", "reference"]
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _PARALLEL_QUESTIONS = 32
@@ -80,25 +80,3 @@ async def put_blob(store: ObjectStore, name: str, chunks: AsyncIterator[bytes]) 
             )
 
     await store.put(key, verified())
-
-
-async def read_logs(store: ObjectStore, run_id: str) -> AsyncIterator[bytes]:
-    """Read the log of a task run, attempt by attempt, in pieces.
-
-    An interrupted agent may have stored some bytes twice under different offsets; they are returned
-    once.
-
-    Args:
-        store: The store, with objects ``jobs/RUN/logs/ATTEMPT/OFFSET``.
-        run_id: As in ``resnet18-3/0``.
-    """
-    attempt, position = "", 0
-    for key in await store.list(f"jobs/{run_id}/logs"):
-        *_, of, offset = key.split("/")
-        if of != attempt:
-            attempt, position = of, 0
-        start = int(offset)
-        chunk = await store.get(key)
-        if fresh := chunk[max(0, position - start) :]:
-            yield fresh
-        position = max(position, start + len(chunk))

@@ -200,10 +200,6 @@ class Standing:
         if instance in self.pool_of:
             self._instances[instance] = None
 
-    def forget_job(self, job: JobId) -> None:
-        """No task of a job will ever wait again."""
-        self._jobs.pop(job, None)
-
     # -- filling ---------------------------------------------------------------------------------
 
     def next(

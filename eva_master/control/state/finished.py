@@ -36,14 +36,6 @@ def kind_of_all(tasks: Sequence[TaskSpec]) -> Kind:
     return Workload(together[:_LONGEST_WORKLOAD]), sum((need for _, need in kinds), NOTHING)
 
 
-def finished_of(job: Job, members: Iterable[TaskRun]) -> dict[Kind, Finished]:
-    """The finished tasks of an array, by kind; none of a gang, whose tasks end together."""
-    index = FinishedTasks()
-    for run in () if job.is_gang else members:
-        index.follow(None, run, job)
-    return dict(index.of(job))
-
-
 class Pilots:
     """Tasks of one job that run first so that the run times of the others can be estimated.
 

@@ -7,7 +7,7 @@ to the known rates, and drawn to the usual one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from eva_master.learning.bounds import bounded
@@ -148,8 +148,3 @@ class ScalingTable:
 def _rounded(value: int) -> int:
     unit = int(10 ** max(0, len(str(value)) - _SIGNIFICANT_DIGITS))
     return max(1, (value + unit // 2) // unit * unit)
-
-
-def families(points: Iterable[Key]) -> frozenset[Family]:
-    """The families on which something was measured."""
-    return frozenset(key[1] for key in points)

@@ -320,11 +320,6 @@ class Partitions:
         return self._default
 
     @property
-    def shown_default(self) -> str:
-        """The name of the default partition as users see it."""
-        return self._default.name or UNDIVIDED
-
-    @property
     def ask_for_time(self) -> bool:
         """Whether a rule asks how long a job's tasks take."""
         rules = (part.rule for part in self.parts if part.rule is not None)

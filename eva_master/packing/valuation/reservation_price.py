@@ -129,11 +129,6 @@ def rates(task: TaskStatements, measured: Rates = (), on_sheets: Sheets = NO_SHE
     )
 
 
-def speeds(task: TaskStatements, measured: Rates = (), on_sheets: Sheets = NO_SHEETS) -> Speeds:
-    """Compare a task's standalone throughput on its families, see `rates`."""
-    return compared(rates(task, measured, on_sheets))
-
-
 def compared(known: Iterable[tuple[Family, int]]) -> Speeds:
     """Rates without their common divisor; empty if they are all the same."""
     rows = tuple(known)

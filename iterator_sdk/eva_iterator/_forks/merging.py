@@ -15,9 +15,6 @@ from eva_iterator._forks.states import Mean
 MERGED_FILE = "merged.json"
 BEST_FOLDER = "best"
 
-Average = Callable[[Sequence[Part], Path], object]
-"""Writes the mean of parts into the directory that it is given."""
-
 
 class Interrupted(Exception):
     """The program was asked to stop; nothing is published."""

@@ -13,7 +13,8 @@ from eva_master.packing.configuration.build import configure, sums, waiting
 from eva_master.packing.greedy.algorithm1 import pack
 from eva_master.packing.lp.optimizer import Optimizer, Tier
 from eva_master.packing.problem import Problem, Valuation
-from eva_master.packing.valuation.reservation_price import cheapest_first, reservation, speeds
+from eva_master.packing.valuation import reservation_price
+from eva_master.packing.valuation.reservation_price import Speeds, cheapest_first, reservation
 from eva_wire.values.ids import MILLION, Family, RunId
 from tests.fakes.snapshots import Cluster, offer, table, task
 
@@ -27,6 +28,11 @@ def paced(spec: TaskSpec, **rates: float) -> TaskSpec:
     """With iterations per second stated per family."""
     stated = sorted((Family(family), round(rate * MILLION)) for family, rate in rates.items())
     return replace(spec, throughput=tuple(stated))
+
+
+def speeds_of(spec: TaskSpec) -> Speeds:
+    """A task's speeds as a packer compares them."""
+    return reservation_price.compared(reservation_price.rates(spec))
 
 
 def either(workload: str = "w", **rates: float) -> TaskSpec:
@@ -58,11 +64,11 @@ def test_the_price_of_an_iteration_is_compared_exactly():
     catalog = cheapest_first([two, one])
     million = 1_000_000
     even = paced(both, one=3 * million, two=6 * million)
-    assert reservation(even.demand, catalog, speeds(even)) == one
+    assert reservation(even.demand, catalog, speeds_of(even)) == one
     odd = replace(
         even, throughput=((one.type.family, 3 * 10**15), (two.type.family, 6 * 10**15 + 1))
     )
-    assert reservation(odd.demand, catalog, speeds(odd)) == two
+    assert reservation(odd.demand, catalog, speeds_of(odd)) == two
 
 
 @pytest.mark.parametrize(
@@ -76,12 +82,12 @@ def test_the_price_of_an_iteration_is_compared_exactly():
     ],
 )
 def test_only_differences_between_the_task_s_families_count(rates, found):
-    assert speeds(either(**rates)) == found
+    assert speeds_of(either(**rates)) == found
 
 
 def test_a_family_of_which_nothing_is_known_counts_as_the_slowest():
     spec = paced(task(p3=(1, 1, 1), c7i=(0, 1, 1), r7i=(0, 1, 1)), p3=4, c7i=2)
-    assert dict(speeds(spec)) == {"p3": 2, "c7i": 1, "r7i": 1}
+    assert dict(speeds_of(spec)) == {"p3": 2, "c7i": 1, "r7i": 1}
 
 
 def test_tasks_of_one_speed_ratio_are_one_class():
@@ -188,9 +194,9 @@ def test_how_an_instance_is_paid_for_makes_it_no_faster() -> None:
     cheap = offer("c7i.2xlarge", (0, 8, 16), 0.1, family=spot)
     cheap = replace(cheap, purchase=Purchase.SPOT)
     spec = paced(task("w", **{"p3": (1, 4, 10), "c7i": (0, 8, 10), spot: (0, 8, 10)}), c7i=10)
-    assert speeds(paced(spec, p3=10, c7i=300)) == ((C7I, 30), (spot, 30), (P3, 1))
+    assert speeds_of(paced(spec, p3=10, c7i=300)) == ((C7I, 30), (spot, 30), (P3, 1))
     # What is known of c7i alone holds for both; of p3 nothing is known.
-    assert speeds(spec) == ()
+    assert speeds_of(spec) == ()
     problem = Problem(Cluster(GPU, CPU, cheap).job("a", spec).snapshot(), ALONE)
     assert problem.reservation(0) == cheap
     # With 30 times the speed a GPU is worth more than spot CPUs, but not than an iteration costs.

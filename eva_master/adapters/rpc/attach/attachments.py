@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
-import structlog
 
 from eva_master.adapters.rpc.attach.relay import End
 from eva_master.adapters.rpc.log_pace import LogPace
@@ -31,8 +30,6 @@ _LATE = 8
 """Calls of an agent that may come after the user has gone."""
 _ID_BYTES = 32
 _AGAIN_S = 5.0
-
-log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from eva_master.control.measure import remaining
-from eva_master.control.state.records import PlanningRecords, Records
+from eva_master.control.state.records import PlanningRecords
 from eva_master.control.state.store import State
 from eva_master.model.accounting.worth import Worth
-from eva_master.model.job import JobSpec
 from eva_master.model.records import Job
 from eva_master.packing.valuation.job_worth import worth_of
 from eva_wire.values.ids import Millis
@@ -18,18 +17,6 @@ def of_job(state: PlanningRecords, job: Job) -> Worth | None:
         return job.spec.worth
     estimate = remaining.expected(state, job)
     return worth_of(None, _price(state, job), None if estimate is None else estimate.mean_ms)
-
-
-def of_spec(state: Records, spec: JobSpec, length_ms: int | None) -> Worth | None:
-    """Worth of a job if it were submitted.
-
-    Args:
-        state: The records, with prices and rates.
-        spec: The job.
-        length_ms: Its duration alone.
-    """
-    price = sum(reserved.price for reserved in state.prices.of(spec))
-    return worth_of(spec.worth, price, length_ms)
 
 
 def book(state: State, job: Job, now: Millis) -> None:

@@ -32,11 +32,6 @@ class JobFilter:
     states: frozenset[str]
     search: str
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether every job meets it."""
-        return not (self.labels or self.states or self.search)
-
     def fits(self, record: JobRecord) -> bool:
         """Whether a job meets all conditions."""
         in_state = not self.states or views.state_of(record) in self.states
