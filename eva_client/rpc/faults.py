@@ -39,7 +39,7 @@ def translated(failure: grpc.RpcError, address: str) -> EvaError:
     match call.code():
         case grpc.StatusCode.UNAVAILABLE:
             return _unavailable(call.details() or "", address)
-        case grpc.StatusCode.DEADLINE_EXCEEDED:
+        case grpc.StatusCode.DEADLINE_EXCEEDED | grpc.StatusCode.CANCELLED:
             return Unreachable(
                 f"the master at {address} did not answer in time",
                 hint="it may be busy: try again, or look at its log",

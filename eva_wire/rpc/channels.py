@@ -24,6 +24,9 @@ to megabytes of each call whose other end does not read. A message may be larger
 _PING_EVERY_MS = 5_000
 _PING_TIMEOUT_MS = 5_000
 
+_CONNECTED_MS = 10_000
+"""Longest time for a connection and its handshakes, a few times back and forth."""
+
 _RETRY_POLICIES = {
     # maxAttempts, initialBackoff, maxBackoff. gRPC repeats the same request bytes.
     RetryRule.COMMAND: (5, 0.3, 2.0),
@@ -70,7 +73,8 @@ def open_channel(address: str, *, authorities: bytes, token: str) -> grpc.Channe
         ("grpc.service_config", json.dumps(service_config())),
         ("grpc.enable_retries", 1),
         ("grpc.initial_reconnect_backoff_ms", 200),
-        ("grpc.min_reconnect_backoff_ms", 200),
+        # Despite its name, so long a connection may take to come about: far masters take a second.
+        ("grpc.min_reconnect_backoff_ms", _CONNECTED_MS),
         ("grpc.max_reconnect_backoff_ms", 2_000),
         ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
         ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import signal
 import sqlite3
 import subprocess
@@ -204,16 +205,25 @@ class Cluster:
         return {**ours, "EVA_CONFIG": str(self.client_file)}
 
     def eva(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        """Run the command as the user who runs the cluster, unless a variable says otherwise."""
-        return subprocess.run(
-            [*EVA, *arguments],
-            env={**self.environment(), **variables},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_S,
-            check=False,
-        )
+        """Run the command as the user who runs the cluster, unless a variable says otherwise.
+
+        A command that does not end shows where each of its threads is.
+        """
+        command, pipe = [*EVA, *arguments], subprocess.PIPE
+        env = {"PYTHONFAULTHANDLER": "1", **self.environment(), **variables}
+        with subprocess.Popen(
+            command, env=env, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True
+        ) as process:
+            try:
+                output, errors = process.communicate(timeout=DEADLINE_S)
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGABRT)
+                output, errors = process.communicate(timeout=DEADLINE_S)
+                raise AssertionError(f"{shlex.join(command)} did not end:\n{errors}") from None
+            except BaseException:
+                process.kill()
+                raise
+        return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
     def _serves(self) -> bool:
         assert self._master is not None
