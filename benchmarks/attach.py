@@ -20,7 +20,7 @@ import psutil
 import yaml
 
 from benchmarks.harness import state_directory
-from eva_client.attach.places import Place
+from eva_client.attach.places import NamedRun
 from eva_client.rpc.master import Client
 from eva_wire._proto import attach_pb2 as pb
 from eva_wire.values.errors import EvaError
@@ -92,7 +92,7 @@ class Command(threading.Thread):
 
     def _frames(self) -> Iterator[pb.Input]:
         command = [sys.executable, "-c", _PROGRAM]
-        yield Place(self._job).opening(pb.Kind(exec=pb.Exec(command=command)))
+        yield NamedRun(self._job).opening(pb.Kind(exec=pb.Exec(command=command)))
         self._end.wait()
 
 

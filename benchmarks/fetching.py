@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from eva_client.downloads import fetch
-from eva_client.downloads.fetching import Progress
+from eva_client.downloads.fetching import FetchProgress
 from eva_client.rpc.master import Client
 from eva_wire.values.users import Role
 from tests.fakes.rpc.server import RpcMaster, add_job, rpc_master, spec
@@ -61,7 +61,7 @@ async def _measure(master: RpcMaster, what: str, to: Path) -> None:
         if 2 * done >= total:
             raise Stop
 
-    def get(progress: Progress | None) -> tuple[float, int, int]:
+    def get(progress: FetchProgress | None) -> tuple[float, int, int]:
         options = {} if progress is None else {"progress": progress}
         start = time.perf_counter()
         with Client(address, authorities=master.authorities, token=secret) as client:

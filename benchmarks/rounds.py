@@ -25,7 +25,7 @@ from benchmarks.harness import Figures, options, publish, surroundings
 from benchmarks.packing import TYPES, Amounts, offering, task
 from eva_master.adapters.loop.collector import spare_lasting_values
 from eva_master.adapters.planner.fast_pickle import FastPickle
-from eva_master.adapters.planner.snapshot_diff import Receiver, Sender
+from eva_master.adapters.planner.snapshot_diff import Sender, SnapshotReceiver
 from eva_master.app.sections.building import build_policy
 from eva_master.control.machine import Machine
 from eva_master.control.planning.snapshot_builder import snapshot
@@ -126,7 +126,7 @@ class Cluster:
         self.rounds = 0
         self._policy = policy
         self.now = Millis(0)
-        self._sender, self._receiver = Sender(), Receiver()
+        self._sender, self._receiver = Sender(), SnapshotReceiver()
         self._orders: dict[RunId, TaskOrder] = {}
 
     def submit(self, specs: Iterable[JobSpec]) -> list[Event]:

@@ -33,8 +33,8 @@ from eva_worker.link import notices, wire
 from eva_worker.link.address import own_address
 from eva_worker.link.enrolment import Enrolment
 from eva_worker.link.identity import Identity
-from eva_worker.link.notices import Metadata, Notice
-from eva_worker.link.session import Link, Session
+from eva_worker.link.notices import InterruptionNotice, Metadata
+from eva_worker.link.session import MasterLink, Session
 from eva_worker.orders import MergeNews, Welcome
 from eva_worker.process.durable_files import read_json, reserve, write_json
 from eva_worker.process.metrics import Metrics
@@ -42,7 +42,7 @@ from eva_worker.runtime.registry import RuntimeProvider, runtime
 from eva_worker.settings import ENVIRONMENT, SUPERVISOR, Settings
 from eva_worker.tasks.attempt import Services
 from eva_worker.tasks.devices import CpuMap, Devices, discover_gpus, nominal_gpus
-from eva_worker.tasks.fence import Fence
+from eva_worker.tasks.fence import LeaseFence
 from eva_worker.tasks.records import AttemptRecords
 from eva_worker.tasks.registry import Tasks
 
@@ -82,7 +82,7 @@ class Agent:
         self._metrics = Metrics()
         cpus = -(-settings.milli_cpus // _MILLI)
         provider = runtime(settings.runtime)
-        self._fence = Fence(
+        self._fence = LeaseFence(
             settings.lease_file,
         )
         self._unfit = _unfit(provider, settings)
@@ -111,7 +111,7 @@ class Agent:
             token=settings.token,
             authorities=settings.authorities,
         )
-        self._link = Link(
+        self._link = MasterLink(
             settings.master,
             enrolment,
             self._metrics,
@@ -119,7 +119,7 @@ class Agent:
             self._enrolled,
             contact=settings.contact_file,
         )
-        self._notice: Notice | None = None
+        self._notice: InterruptionNotice | None = None
         self._shutdown_grace_ms: int | None = None
         self._boot: list[tuple[str, int]] = []
         self._metrics_port = settings.metrics_port
@@ -169,7 +169,7 @@ class Agent:
         if self._settings.metadata_url:
             await notices.watch(Metadata(self._settings.metadata_url), self._noticed)
 
-    def _noticed(self, notice: Notice) -> None:
+    def _noticed(self, notice: InterruptionNotice) -> None:
         """Report a notice of the cloud; leave in time if the cloud takes the instance away."""
         _log.warning("notice from the cloud", reason=notice.reason, at_ms=notice.at_ms)
         self._notice = notice

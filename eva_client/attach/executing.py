@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from eva_client.attach.places import Place
+from eva_client.attach.places import NamedRun
 from eva_wire._proto import attach_pb2 as pb
 from eva_wire.values.errors import EvaError, Unreachable
 
@@ -118,7 +118,7 @@ def fill_closed_streams() -> None:
 
 
 def execute(
-    client: Client, place: Place, command: Sequence[str], terminal: Terminal | None
+    client: Client, place: NamedRun, command: Sequence[str], terminal: Terminal | None
 ) -> pb.Exit:
     """Run a command in a task; returns how it ended.
 

@@ -8,7 +8,7 @@ from eva_wire._proto import attach_pb2 as pb
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NamedRun:
     """A run of a task, as the user names it.
 
     Attributes:

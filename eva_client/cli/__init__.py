@@ -18,7 +18,7 @@ import click
 
 from eva_client.cli.other_names import advice
 from eva_client.cli.output import failing_output
-from eva_client.cli.session import Session, address_option, credential_options
+from eva_client.cli.session import CommandSession, address_option, credential_options
 from eva_client.cli.views.errors import exit_code, report
 from eva_wire import VERSION
 from eva_wire.values.errors import EvaError, of_file
@@ -206,4 +206,4 @@ def main(ctx: click.Context) -> None:
     Settings are read from the file that EVA_CONFIG names, else from
     $XDG_CONFIG_HOME/eva/config.yaml, else from the file that `eva up` has written for you.
     """
-    ctx.ensure_object(Session)
+    ctx.ensure_object(CommandSession)

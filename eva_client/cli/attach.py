@@ -8,7 +8,7 @@ import re
 import click
 
 from eva_client.cli import task_names
-from eva_client.cli.session import Session, address_option, pass_session
+from eva_client.cli.session import CommandSession, address_option, pass_session
 from eva_client.cli.views.errors import note, report
 
 _PORTS = re.compile(r"([0-9]{1,5})(?::([0-9]{1,5}))?")
@@ -36,7 +36,7 @@ _REPLICA = click.option(
 @click.pass_context
 @pass_session
 def exec(  # noqa: A001
-    session: Session,
+    session: CommandSession,
     ctx: click.Context,
     /,
     *,
@@ -56,7 +56,7 @@ def exec(  # noqa: A001
         eva exec train-1 -- tar c checkpoints > checkpoints.tar
     """  # noqa: D301
     from eva_client.attach.executing import Terminal, execute, fill_closed_streams
-    from eva_client.attach.places import Place
+    from eva_client.attach.places import NamedRun
 
     if command and command[0].startswith("-") and command[0] != "--":
         raise click.UsageError(f"{command[0]} is no command: options stand before the job")
@@ -68,7 +68,7 @@ def exec(  # noqa: A001
     with session.client() as client:
         name, task = task_names.find(client, job)
         arguments = _text(command[1:] if command[:1] == ("--",) else command)
-        ended = execute(client, Place(name, task, replica), arguments, terminal)
+        ended = execute(client, NamedRun(name, task, replica), arguments, terminal)
     if ended.reason:
         note(f"eva: the command was ended: {ended.reason}")
     ctx.exit(ended.code)
@@ -106,7 +106,7 @@ def _ports(_: click.Context, __: click.Parameter, value: str) -> tuple[int, int]
 @address_option
 @pass_session
 def port_forward(
-    session: Session, /, *, job: str, ports: tuple[int, int], replica: int | None
+    session: CommandSession, /, *, job: str, ports: tuple[int, int], replica: int | None
 ) -> None:
     """Forward connections to a port of a running task of JOB, until it is interrupted.
 
@@ -119,12 +119,12 @@ def port_forward(
         eva port-forward sweep-7/3 6006:16006
     """  # noqa: D301
     from eva_client.attach.forwarding import Forwarding
-    from eva_client.attach.places import Place
+    from eva_client.attach.places import NamedRun
 
     remote, local = ports
     with session.client() as client:
         name, task = task_names.find(client, job)
-        forwarding = Forwarding(client, Place(name, task, replica).port(remote), report)
+        forwarding = Forwarding(client, NamedRun(name, task, replica).port(remote), report)
         here = forwarding.listen(local, f"write {remote}:0 for any port that is free")
         forwarding.check()
         note(f"127.0.0.1:{here} is port {remote} of {job}; Ctrl-C ends it")

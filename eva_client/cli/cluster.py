@@ -10,8 +10,8 @@ import click
 
 from eva_client.cli.partitions import cost_by_partition
 from eva_client.cli.session import (
+    CommandSession,
     Patience,
-    Session,
     address_option,
     console,
     json_option,
@@ -43,7 +43,7 @@ _LARGEST_PAGE = 1000
 @json_option
 @address_option
 @pass_session
-def nodes(session: Session, gone: bool, limit: int | None, as_json: bool) -> None:
+def nodes(session: CommandSession, gone: bool, limit: int | None, as_json: bool) -> None:
     """List instances with their tasks and prices, and owned nodes.
 
     With --all they come newest first, and a table ends after 200 unless you say otherwise.
@@ -80,7 +80,9 @@ def nodes(session: Session, gone: bool, limit: int | None, as_json: bool) -> Non
 @json_option
 @address_option
 @pass_session
-def drain(session: Session, names: tuple[str, ...], move: bool, yes: bool, as_json: bool) -> None:
+def drain(
+    session: CommandSession, names: tuple[str, ...], move: bool, yes: bool, as_json: bool
+) -> None:
     """Release instances: they take no new tasks, and are terminated once they are empty.
 
     Their tasks finish where they are; with --move they go elsewhere as soon as there is room. Can
@@ -113,7 +115,9 @@ def drain(session: Session, names: tuple[str, ...], move: bool, yes: bool, as_js
 @json_option
 @address_option
 @pass_session
-def cost(session: Session, by: str | None, limit: int | None, as_json: bool, as_csv: bool) -> None:
+def cost(
+    session: CommandSession, by: str | None, limit: int | None, as_json: bool, as_csv: bool
+) -> None:
     """Show the costs of jobs and instances, and what they would be without packing.
 
     The sums are over everything. The tables end after 50 jobs and 50 instances, the newest ones;
@@ -158,7 +162,9 @@ def cost(session: Session, by: str | None, limit: int | None, as_json: bool, as_
         click.echo("the tables have the newest jobs and instances; --limit shows more of them")
 
 
-def _cost_by(by: str, session: Session, limit: int | None, *, as_json: bool, as_csv: bool) -> None:
+def _cost_by(
+    by: str, session: CommandSession, limit: int | None, *, as_json: bool, as_csv: bool
+) -> None:
     from rich.text import Text
 
     from eva_client.cli.views import bills, shapes
@@ -187,7 +193,7 @@ def _cost_by(by: str, session: Session, limit: int | None, *, as_json: bool, as_
 @json_option
 @address_option
 @pass_session
-def top(session: Session, interval: float, once: bool, as_json: bool) -> None:
+def top(session: CommandSession, interval: float, once: bool, as_json: bool) -> None:
     """Watch instances, tasks and costs."""
     with session.client() as client:
         if as_json:

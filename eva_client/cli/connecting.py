@@ -46,13 +46,13 @@ def aws(
     Takes credentials with ssm:GetParameter for /eva/NAME/client. No token is stored there: each
     command proves who you are where the last proof is some hours old.
     """
-    from eva_client.cli.session import Session
+    from eva_client.cli.session import CommandSession
     from eva_client.identities.aws import parameter
     from eva_client.settings import write_aws_settings
     from eva_wire.settings.common import user_state_dir
 
     settings = parameter(cluster, region, endpoint)
     target = client_file or user_state_dir() / f"{cluster}.yaml"
-    address = ctx.ensure_object(Session).flags.get("address") or str(settings["address"])
+    address = ctx.ensure_object(CommandSession).flags.get("address") or str(settings["address"])
     write_aws_settings(target, address, str(settings["ca"]))
     click.echo(f"wrote {target}: export EVA_CONFIG={target}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from eva_client.cli.session import (
-    Session,
+    CommandSession,
     address_option,
     console,
     json_option,
@@ -29,7 +29,7 @@ _COLUMNS = ("OWNER", "FEATURE", "VALUE", "RUN TIME", "SPREAD", "ERROR", "JOBS", 
 @json_option
 @address_option
 @pass_session
-def estimates(session: Session, owner: str, as_json: bool) -> None:
+def estimates(session: CommandSession, owner: str, as_json: bool) -> None:
     """Show what was learned about how long tasks run.
 
     Jobs that have something in common, such as the workload or the hour of their submission, are

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from eva_client.cli.session import (
+    CommandSession,
     Patience,
-    Session,
     address_option,
     json_option,
     pass_session,
@@ -46,7 +46,13 @@ _KIND_WIDTH = 9
 @address_option
 @pass_session
 def events(
-    session: Session, subject: str, *, follow: bool, last: int, before: int | None, as_json: bool
+    session: CommandSession,
+    subject: str,
+    *,
+    follow: bool,
+    last: int,
+    before: int | None,
+    as_json: bool,
 ) -> None:
     """Show what happened: to the cluster, to JOB, or on NODE, oldest first.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from eva_client.cli.session import (
-    Session,
+    CommandSession,
     address_option,
     console,
     json_option,
@@ -20,7 +20,7 @@ from eva_client.cli.session import (
 @json_option
 @address_option
 @pass_session
-def explain(session: Session, subject: str, newest: bool, as_json: bool) -> None:
+def explain(session: CommandSession, subject: str, newest: bool, as_json: bool) -> None:
     """Explain why a job runs where it does, why an instance is kept, or why a round chose its plan.
 
     Without an argument, explain the newest round; `pools` is about instances that stay though they

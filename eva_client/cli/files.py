@@ -8,7 +8,13 @@ from pathlib import Path
 
 import click
 
-from eva_client.cli.session import Session, address_option, json_option, pass_session, print_json
+from eva_client.cli.session import (
+    CommandSession,
+    address_option,
+    json_option,
+    pass_session,
+    print_json,
+)
 from eva_client.cli.views.errors import note
 from eva_wire.values.errors import EvaError, InvalidConfig, NotAuthenticated, Unreachable, Untrusted
 
@@ -31,7 +37,7 @@ def schema() -> None:
 @json_option
 @address_option
 @pass_session
-def config(session: Session, file: Path | None, as_json: bool) -> None:
+def config(session: CommandSession, file: Path | None, as_json: bool) -> None:
     """Show the settings in force, yours and the master's."""
     import yaml
 

@@ -13,8 +13,8 @@ import click
 from eva_client.cli import task_names
 from eva_client.cli.metrics import print_metrics
 from eva_client.cli.session import (
+    CommandSession,
     Patience,
-    Session,
     address_option,
     console,
     json_option,
@@ -30,7 +30,7 @@ from eva_wire.text.escapes import visible
 
 if TYPE_CHECKING:
     from eva_client.downloads import Fetched
-    from eva_client.downloads.fetching import Progress
+    from eva_client.downloads.fetching import FetchProgress
     from eva_client.rpc.files import Listing
     from eva_client.rpc.master import Client
 
@@ -58,7 +58,7 @@ _NAMED = 5
 @address_option
 @pass_session
 def get(
-    session: Session,
+    session: CommandSession,
     job: str,
     path: str | None,
     *,
@@ -138,7 +138,7 @@ def fetch_shown(client: Client, name: str, path: str, **options: Any) -> Fetched
 
 
 @contextmanager
-def progress_bar() -> Iterator[Progress]:
+def progress_bar() -> Iterator[FetchProgress]:
     """A bar on standard error with the progress of a fetch, if that is a terminal."""
     from rich.progress import (
         BarColumn,

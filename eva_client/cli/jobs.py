@@ -14,7 +14,7 @@ from eva_client.cli import task_names
 from eva_client.cli.array_tables import array_options, read_local_table
 from eva_client.cli.jobfiles import read_job_file
 from eva_client.cli.session import (
-    Session,
+    CommandSession,
     address_option,
     console,
     json_option,
@@ -70,7 +70,7 @@ def _labels(
 @address_option
 @pass_session
 def ls(
-    session: Session, ended: bool, labels: dict[str, str], limit: int | None, as_json: bool
+    session: CommandSession, ended: bool, labels: dict[str, str], limit: int | None, as_json: bool
 ) -> None:
     """List jobs, newest first.
 
@@ -112,7 +112,7 @@ def ls(
 @address_option
 @pass_session
 def status(
-    session: Session,
+    session: CommandSession,
     job: str | None,
     chosen: tuple[int, int] | None,
     failed: bool,
@@ -188,7 +188,7 @@ def _show_tasks(found: Job, listed: Iterator[Task], *, as_json: bool) -> None:
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @address_option
 @pass_session
-def cancel(session: Session, jobs: tuple[str, ...], now: bool, yes: bool) -> None:
+def cancel(session: CommandSession, jobs: tuple[str, ...], now: bool, yes: bool) -> None:
     """Cancel jobs. Their tasks are stopped; checkpoints and logs are kept.
 
     Tasks have their grace period to store what they have done. With --now they are killed at once,
@@ -241,7 +241,7 @@ def each(
 @json_option
 @address_option
 @pass_session
-def plan(session: Session, file: str, array: str | None, names: str, as_json: bool) -> None:
+def plan(session: CommandSession, file: str, array: str | None, names: str, as_json: bool) -> None:
     """Preview where the job in FILE would run and what it would cost; nothing changes."""
     from rich.console import Group
 

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from eva_client.cli.session import (
-    Session,
+    CommandSession,
     address_option,
     console,
     json_option,
@@ -39,7 +39,7 @@ _OF_WORKLOADS = ("checkpoint", "start")
 @json_option
 @address_option
 @pass_session
-def interference(session: Session, as_json: bool) -> None:
+def interference(session: CommandSession, as_json: bool) -> None:
     """Show what was learned: interference between tasks, delays of moves, and spot pools."""
     with session.client() as client:
         learned = client.interference()

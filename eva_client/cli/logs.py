@@ -20,7 +20,7 @@ from eva_client.cli.log_streams import (
     prefixed,
 )
 from eva_client.cli.session import (
-    Session,
+    CommandSession,
     address_option,
     duration_ms,
     json_option,
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 @json_option
 @address_option
 @pass_session
-def logs(session: Session, /, *, job: str, all_tasks: bool, **options: Any) -> None:
+def logs(session: CommandSession, /, *, job: str, all_tasks: bool, **options: Any) -> None:
     """Print the output of a task of JOB, from all of its attempts.
 
     JOB/INDEX or JOB/NAME names the task, its first one if there is neither. Before each attempt but

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from eva_client.cli.session import (
-    Session,
+    CommandSession,
     address_option,
     json_option,
     now_of,
@@ -69,7 +69,7 @@ def node() -> None:
 @address_option
 @pass_session
 def token(  # noqa: PLR0917 - by keyword
-    session: Session,
+    session: CommandSession,
     name: str,
     lifetime_ms: int,
     out: Path | None,
@@ -114,7 +114,7 @@ def token(  # noqa: PLR0917 - by keyword
 @json_option
 @address_option
 @pass_session
-def drain(session: Session, name: str, as_json: bool) -> None:
+def drain(session: CommandSession, name: str, as_json: bool) -> None:
     """Give the node no new tasks; those that it has finish there."""
     _act(
         session,
@@ -130,14 +130,14 @@ def drain(session: Session, name: str, as_json: bool) -> None:
 @json_option
 @address_option
 @pass_session
-def resume(session: Session, name: str, as_json: bool) -> None:
+def resume(session: CommandSession, name: str, as_json: bool) -> None:
     """Give the node tasks again."""
     _act(session, name, "resume", as_json, f"{name} gets tasks")
 
 
 @node.command()
 @_confirmed
-def gone(session: Session, name: str, yes: bool, as_json: bool) -> None:
+def gone(session: CommandSession, name: str, yes: bool, as_json: bool) -> None:
     """Say that nothing runs on the node any more, so that its tasks start elsewhere now.
 
     Without this they do after the node's `fence_after` and a margin. Say it only if the machine is
@@ -150,14 +150,14 @@ def gone(session: Session, name: str, yes: bool, as_json: bool) -> None:
 
 @node.command()
 @_confirmed
-def remove(session: Session, name: str, yes: bool, as_json: bool) -> None:
+def remove(session: CommandSession, name: str, yes: bool, as_json: bool) -> None:
     """Take an empty node out of the cluster; a machine joins as it with a new token only."""
     if not yes:
         click.confirm(f"remove {name}?", abort=True, err=True)
     _act(session, name, "remove", as_json, f"removed {name}; stop the worker there")
 
 
-def _act(session: Session, name: str, verb: str, as_json: bool, told: str) -> None:
+def _act(session: CommandSession, name: str, verb: str, as_json: bool, told: str) -> None:
     with session.client() as client:
         client.act_on_node(name, verb)
     if as_json:

@@ -7,7 +7,7 @@ import sys
 import click
 
 from eva_client.cli.session import (
-    Session,
+    CommandSession,
     address_option,
     console,
     json_option,
@@ -28,7 +28,7 @@ def notify() -> None:
 @json_option
 @address_option
 @pass_session
-def ls(session: Session, /, *, as_json: bool) -> None:
+def ls(session: CommandSession, /, *, as_json: bool) -> None:
     """List the receivers, with what waits for each and what was dropped."""
     from eva_client.cli import receiver_table as views
 
@@ -45,7 +45,7 @@ def ls(session: Session, /, *, as_json: bool) -> None:
 @json_option
 @address_option
 @pass_session
-def test(session: Session, /, *, receiver: str, as_json: bool) -> None:
+def test(session: CommandSession, /, *, receiver: str, as_json: bool) -> None:
     """Send a notice to RECEIVER, or to all of them, and print what happened.
 
     The exit code is 1 if one of them did not take it.

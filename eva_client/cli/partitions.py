@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from eva_client.cli.session import (
-    Session,
+    CommandSession,
     address_option,
     console,
     json_option,
@@ -30,7 +30,7 @@ _ENDED = frozenset({"ending", "succeeded", "failed", "cancelled"})
 @json_option
 @address_option
 @pass_session
-def partitions(session: Session, as_json: bool) -> None:
+def partitions(session: CommandSession, as_json: bool) -> None:
     """List the parts of the cluster with their jobs, instances and costs.
 
     Partitions are in the master's settings (`partitions`); a cluster that is not divided is one
@@ -53,7 +53,7 @@ def partitions(session: Session, as_json: bool) -> None:
 @json_option
 @address_option
 @pass_session
-def move(session: Session, job: str, partition: str, as_json: bool) -> None:
+def move(session: CommandSession, job: str, partition: str, as_json: bool) -> None:
     """Have a job run in another partition.
 
     A job that waits is planned there from now on. One that runs is stopped from its last
@@ -76,7 +76,7 @@ def move(session: Session, job: str, partition: str, as_json: bool) -> None:
         click.echo(f"{message.id}: {words}")
 
 
-def cost_by_partition(session: Session, limit: int | None, as_json: bool) -> None:
+def cost_by_partition(session: CommandSession, limit: int | None, as_json: bool) -> None:
     """Show what each partition's instances cost, and what all do.
 
     Args:

@@ -8,7 +8,7 @@ import click
 
 from eva_client.cli.jobs import each
 from eva_client.cli.session import (
-    Session,
+    CommandSession,
     address_option,
     console,
     json_option,
@@ -26,7 +26,7 @@ from eva_wire.values.errors import EvaError
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @address_option
 @pass_session
-def rm(session: Session, jobs: tuple[str, ...], yes: bool) -> None:
+def rm(session: CommandSession, jobs: tuple[str, ...], yes: bool) -> None:
     """Remove outputs, checkpoints and logs of jobs that have ended.
 
     The jobs stay in `eva ls --all` and in the bill. Files that a job reads which has not ended are
@@ -57,7 +57,7 @@ def rm(session: Session, jobs: tuple[str, ...], yes: bool) -> None:
 @json_option
 @address_option
 @pass_session
-def gc(session: Session, dry_run: bool, as_json: bool) -> None:
+def gc(session: CommandSession, dry_run: bool, as_json: bool) -> None:
     """Remove uploads that no job needs from the object store.
 
     Files of working directories and build contexts go once no job names them whose files were not

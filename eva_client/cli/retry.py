@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import click
 
-from eva_client.cli.session import Session, address_option, json_option, pass_session, print_json
+from eva_client.cli.session import (
+    CommandSession,
+    address_option,
+    json_option,
+    pass_session,
+    print_json,
+)
 from eva_client.cli.views.errors import note
 from eva_client.cli.views.words import plain
 
@@ -18,7 +24,14 @@ from eva_client.cli.views.words import plain
 @click.pass_context
 @pass_session
 def retry(
-    session: Session, ctx: click.Context, /, *, job: str, failed: bool, wait: bool, as_json: bool
+    session: CommandSession,
+    ctx: click.Context,
+    /,
+    *,
+    job: str,
+    failed: bool,
+    wait: bool,
+    as_json: bool,
 ) -> None:
     """Submit a JOB that has ended again, with the same files, and print the new job's id.
 

@@ -15,7 +15,7 @@ import click
 
 from eva_client.cli.environments import environment_of
 from eva_client.cli.jobfiles import LocalJobFile
-from eva_client.cli.session import Session, address_option, pass_session
+from eva_client.cli.session import CommandSession, address_option, pass_session
 from eva_client.cli.submit import warn_of_secrets
 from eva_client.cli.uploading import Uploads
 from eva_client.cli.views.errors import note, report
@@ -84,7 +84,7 @@ _INTERRUPTED = 130
 @click.pass_context
 @pass_session
 def run(
-    session: Session,
+    session: CommandSession,
     ctx: click.Context,
     /,
     *,

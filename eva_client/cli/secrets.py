@@ -10,7 +10,7 @@ from typing import BinaryIO
 import click
 
 from eva_client.cli.session import (
-    Session,
+    CommandSession,
     address_option,
     console,
     json_option,
@@ -48,7 +48,7 @@ def secret() -> None:
 @_tenant_option
 @address_option
 @pass_session
-def set_(session: Session, /, *, name: str, source: Path | None, tenant: str) -> None:
+def set_(session: CommandSession, /, *, name: str, source: Path | None, tenant: str) -> None:
     """Set a secret to the value on standard input, or to one that you are asked for.
 
     The value is text, without the line feed at its end. Tasks that run keep the value that they
@@ -75,7 +75,7 @@ def set_(session: Session, /, *, name: str, source: Path | None, tenant: str) ->
 @json_option
 @address_option
 @pass_session
-def ls(session: Session, /, *, tenant: str, as_json: bool) -> None:
+def ls(session: CommandSession, /, *, tenant: str, as_json: bool) -> None:
     """List your secrets and those of your tenant, by name. No value is shown."""
     from eva_client.cli.views import secrets as views
 
@@ -93,7 +93,7 @@ def ls(session: Session, /, *, tenant: str, as_json: bool) -> None:
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @address_option
 @pass_session
-def rm(session: Session, /, *, names: tuple[str, ...], tenant: str, yes: bool) -> None:
+def rm(session: CommandSession, /, *, names: tuple[str, ...], tenant: str, yes: bool) -> None:
     """Remove secrets. Tasks that run keep theirs; later attempts wait until it is set again."""
     whose = f" of tenant {tenant}" if tenant else ""
     if not yes:

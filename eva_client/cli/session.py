@@ -34,7 +34,7 @@ _ENTRIES_AT_ONCE = 100
 
 
 @dataclass
-class Session:
+class CommandSession:
     """The settings and connection of one run of a command.
 
     Attributes:
@@ -74,7 +74,7 @@ class Session:
             raise
 
 
-pass_session = click.make_pass_decorator(Session, ensure=True)
+pass_session = click.make_pass_decorator(CommandSession, ensure=True)
 
 
 def address_option(command: Decorated) -> Decorated:
@@ -107,7 +107,7 @@ def _setting(flag: str, metavar: str, text: str) -> Callable[[Decorated], Decora
 
     def remember(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
         if value:
-            ctx.ensure_object(Session).flags[key] = value
+            ctx.ensure_object(CommandSession).flags[key] = value
 
     return click.option(flag, metavar=metavar, expose_value=False, callback=remember, help=text)
 

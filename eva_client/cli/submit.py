@@ -11,7 +11,13 @@ import click
 
 from eva_client.cli.array_tables import array_options, read_local_table
 from eva_client.cli.jobfiles import LocalJobFile, read_job_file
-from eva_client.cli.session import Session, address_option, json_option, pass_session, print_json
+from eva_client.cli.session import (
+    CommandSession,
+    address_option,
+    json_option,
+    pass_session,
+    print_json,
+)
 from eva_client.cli.uploading import Uploads
 from eva_client.cli.views.errors import note
 from eva_client.cli.views.words import plain
@@ -65,7 +71,7 @@ def _variables(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -
 @click.pass_context
 @pass_session
 def submit(
-    session: Session,
+    session: CommandSession,
     ctx: click.Context,
     /,
     *,

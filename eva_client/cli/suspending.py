@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from eva_client.cli.session import Session, address_option, json_option, pass_session, print_json
+from eva_client.cli.session import (
+    CommandSession,
+    address_option,
+    json_option,
+    pass_session,
+    print_json,
+)
 from eva_client.cli.views.errors import note, report
 from eva_client.cli.waiting import ENDED
 from eva_wire.values.errors import EvaError, InvalidRequest, NotAuthorised, NotFound
@@ -25,7 +31,7 @@ _Verdict = tuple[str, bool]
 @json_option
 @address_option
 @pass_session
-def suspend(session: Session, jobs: tuple[str, ...], as_json: bool) -> None:
+def suspend(session: CommandSession, jobs: tuple[str, ...], as_json: bool) -> None:
     """Suspend jobs: they stop from a checkpoint, and wait until they are resumed.
 
     A suspended job takes no room and costs nothing. Jobs that cannot be suspended do not hold up
@@ -62,7 +68,9 @@ def _amount(_: click.Context, __: click.Parameter, value: str | None) -> int | N
 @json_option
 @address_option
 @pass_session
-def resume(session: Session, jobs: tuple[str, ...], max_cost: int | None, as_json: bool) -> None:
+def resume(
+    session: CommandSession, jobs: tuple[str, ...], max_cost: int | None, as_json: bool
+) -> None:
     """Have suspended jobs go on from their checkpoints, as soon as there is room.
 
     A job that has come to its `max_cost` goes on with a higher one of --max-cost alone. Jobs that
@@ -99,7 +107,7 @@ def _over(job: Job) -> str:
 
 
 def _all(
-    session: Session,
+    session: CommandSession,
     names: tuple[str, ...],
     verdict: Callable[[Job], _Verdict],
     act: Callable[[Client, str], str],

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from eva_client.cli.session import (
-    Session,
+    CommandSession,
     address_option,
     console,
     json_option,
@@ -34,7 +34,7 @@ _NAMED = 3
 @json_option
 @address_option
 @pass_session
-def tenants(session: Session, as_json: bool) -> None:
+def tenants(session: CommandSession, as_json: bool) -> None:
     """List tenants with their jobs and costs.
 
     A job is accounted to the tenant that its owner had when it was submitted. Tenants are in the
@@ -49,7 +49,7 @@ def tenants(session: Session, as_json: bool) -> None:
         console().print(_table(answer.tenants))
 
 
-def cost_by_tenant(session: Session, limit: int | None, as_json: bool) -> None:
+def cost_by_tenant(session: CommandSession, limit: int | None, as_json: bool) -> None:
     """Show what each tenant's jobs cost, and what all do.
 
     Args:

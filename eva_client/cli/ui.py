@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 import click
 
-from eva_client.cli.session import Session, address_option, pass_session
+from eva_client.cli.session import CommandSession, address_option, pass_session
 from eva_client.cli.views.errors import note, report
 from eva_wire.values.errors import CannotListen, EvaError
 
@@ -28,7 +28,7 @@ _HINT = "choose another port with --port, or 0 for any that is free"
 @click.option("--no-browser", is_flag=True, help="Print the address and open no browser.")
 @address_option
 @pass_session
-def ui(session: Session, /, *, port: int | None, no_browser: bool) -> None:
+def ui(session: CommandSession, /, *, port: int | None, no_browser: bool) -> None:
     """Show the cluster's pages in a browser, until it is interrupted.
 
     Pages come over the connection of this command, so the master opens no port for them. The

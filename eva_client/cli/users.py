@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from eva_client.cli.session import (
-    Session,
+    CommandSession,
     address_option,
     console,
     json_option,
@@ -81,7 +81,7 @@ def token() -> None:
 @address_option
 @pass_session
 def create(
-    session: Session, /, *, out: Path | None, overwrite: bool, as_json: bool, **asked: Any
+    session: CommandSession, /, *, out: Path | None, overwrite: bool, as_json: bool, **asked: Any
 ) -> None:
     """Create a token and print its secret, which cannot be shown again."""
     from eva_client.cli import token_table
@@ -137,7 +137,7 @@ def _written(
 @json_option
 @address_option
 @pass_session
-def ls(session: Session, as_json: bool) -> None:
+def ls(session: CommandSession, as_json: bool) -> None:
     """List all tokens, oldest first."""
     from eva_client.cli import token_table
     from eva_client.cli.views import shapes
@@ -155,7 +155,7 @@ def ls(session: Session, as_json: bool) -> None:
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @address_option
 @pass_session
-def revoke(session: Session, ids: tuple[str, ...], yes: bool) -> None:
+def revoke(session: CommandSession, ids: tuple[str, ...], yes: bool) -> None:
     """Revoke tokens at once and for ever. Jobs submitted with them continue."""
     from eva_client.cli import token_table
 
@@ -174,7 +174,7 @@ def revoke(session: Session, ids: tuple[str, ...], yes: bool) -> None:
 @json_option
 @address_option
 @pass_session
-def whoami(session: Session, as_json: bool) -> None:
+def whoami(session: CommandSession, as_json: bool) -> None:
     """Show your user and role as the master sees them."""
     from eva_client.cli import token_table
     from eva_client.cli.views import shapes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from eva_client.cli.session import (
-    Session,
+    CommandSession,
     address_option,
     duration_ms,
     json_option,
@@ -29,7 +29,7 @@ from eva_client.cli.views.errors import note
 @click.pass_context
 @pass_session
 def wait(
-    session: Session,
+    session: CommandSession,
     ctx: click.Context,
     /,
     *,

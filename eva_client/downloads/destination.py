@@ -199,14 +199,14 @@ class Destination:
             return 0
         return 0 if size > goal.size else size if sure else max(0, size - _SAME)
 
-    def open(self, goal: Goal, kept: int) -> Part:
+    def open(self, goal: Goal, kept: int) -> PartialFile:
         """Begin a file, or go on with so many bytes of it."""
         flags = os.O_RDWR | os.O_CREAT | _NO_LINK
         descriptor = os.open(goal.aside, flags, 0o600, dir_fd=self._aside)
         os.truncate(descriptor, kept)
-        return Part(descriptor, kept)
+        return PartialFile(descriptor, kept)
 
-    def finish(self, goal: Goal, part: Part, *, replace: bool) -> bool:
+    def finish(self, goal: Goal, part: PartialFile, *, replace: bool) -> bool:
         """Give a whole file its name.
 
         Args:
@@ -298,7 +298,7 @@ class Destination:
             raise _in_the_way(self.root, path, "a link or a file") from error
 
 
-class Part:
+class PartialFile:
     """The bytes of a file so far.
 
     Attributes:

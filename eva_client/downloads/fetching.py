@@ -15,7 +15,7 @@ from eva_client.downloads.destination import (
     Destination,
     Goal,
     InTheWay,
-    Part,
+    PartialFile,
     Present,
     UnusableName,
     require_usable,
@@ -41,7 +41,7 @@ _NAMED = 5
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-class Progress(Protocol):
+class FetchProgress(Protocol):
     """Told how far a fetch is; any thread may call it."""
 
     def __call__(self, done: int, total: int, files: int, files_total: int) -> None:
@@ -49,7 +49,7 @@ class Progress(Protocol):
         ...
 
 
-class Waiting(Protocol):
+class RetryWait(Protocol):
     """Waits before a master that is away is asked again."""
 
     def pause(self, error: EvaError) -> None:
@@ -113,8 +113,8 @@ def fetch(
     task: int | None = None,
     to: Path | None = None,
     force: bool = False,
-    progress: Progress = silent,
-    patience: Waiting | None = None,
+    progress: FetchProgress = silent,
+    patience: RetryWait | None = None,
 ) -> Fetched:
     """Fetch files that tasks of a job have stored.
 
@@ -221,8 +221,8 @@ class _Fetch:
         job: str,
         *,
         force: bool,
-        progress: Progress,
-        patience: Waiting,
+        progress: FetchProgress,
+        patience: RetryWait,
     ) -> None:
         self._client = client
         self._destination = destination
@@ -367,7 +367,7 @@ class _Fetch:
                     else:
                         self._append(file, part, piece)
 
-    def _append(self, file: _Wanted, part: Part, piece: FilePiece) -> None:
+    def _append(self, file: _Wanted, part: PartialFile, piece: FilePiece) -> None:
         if piece.offset != part.size or part.size + len(piece.data) > file.goal.size:
             raise _unasked(f"bytes of {visible(file.goal.path)}")
         part.append(piece.data)
@@ -378,7 +378,7 @@ class _Fetch:
         if part.size == file.goal.size:
             self._finish(file, part)
 
-    def _finish(self, file: _Wanted, part: Part) -> None:
+    def _finish(self, file: _Wanted, part: PartialFile) -> None:
         place = file.goal.path
         placed = self._destination.finish(file.goal, part, replace=self._force)
         with self._lock:

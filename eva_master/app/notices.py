@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Engine
 
 from eva_master.adapters.loop.gateway import LoopGateway
-from eva_master.adapters.notices.outbox import Outbox
+from eva_master.adapters.notices.outbox import NoticeOutbox
 from eva_master.adapters.notices.receivers import require_files
 from eva_master.adapters.notices.sender import NoticeSender
 from eva_master.adapters.store import SqlArchive
@@ -32,7 +32,7 @@ def notice_sender(
     require_files(receivers)
     return NoticeSender(
         receivers,
-        Outbox(engine, {receiver.name for receiver in receivers}),
+        NoticeOutbox(engine, {receiver.name for receiver in receivers}),
         gateway=gateway,
         archive=SqlArchive(engine),
         clock=clock,

@@ -9,7 +9,7 @@ import structlog
 from eva_master.adapters.pages.app import Pages, Site
 from eva_master.adapters.pages.certificate import ShownCertificate
 from eva_master.adapters.pages.server import Listener, PageServer, PageSocket, tcp_listener
-from eva_master.adapters.pages.sessions import CODE_S, LoginCodes, Sessions
+from eva_master.adapters.pages.sessions import CODE_S, BrowserSessions, LoginCodes
 from eva_master.adapters.pki.server import ServerIdentity
 from eva_master.adapters.rpc.attach.page_door import PageDoor
 from eva_master.adapters.rpc.local_calls import Calls
@@ -46,7 +46,7 @@ class PageSite:
     ) -> None:
         self._cluster, self._clock = config.cluster, clock
         self._codes = LoginCodes()
-        self._sessions = Sessions(config.state_dir / "pki", tokens)
+        self._sessions = BrowserSessions(config.state_dir / "pki", tokens)
         self._settings, self._identity = config.ui, identity
         self._address = ""
         self._socket = PageSocket(config.state_dir)

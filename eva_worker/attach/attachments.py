@@ -21,10 +21,10 @@ from eva_worker.runtime.attaching import (
     ERROR,
     FRAME_BYTES,
     HANG_UP_S,
-    Command,
+    AttachedCommand,
+    AttachRequest,
     Execution,
     Size,
-    Wanted,
 )
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Attachments:
         self._stopping: set[asyncio.Task[None]] = set()
         self._disturbed = False
 
-    def begin(self, key: TaskKey, wanted: Wanted, dial: Dial, refusal: str) -> None:
+    def begin(self, key: TaskKey, wanted: AttachRequest, dial: Dial, refusal: str) -> None:
         """Answer the master's wish for an attachment; returns at once.
 
         Args:
@@ -167,7 +167,7 @@ class Attachments:
         ending = [opened for opened in self._open.values() if opened.key == key]
         await asyncio.gather(*(opened.end(within_s, why) for opened in ending))
 
-    async def _serve(self, key: TaskKey, wanted: Wanted, dial: Dial, refusal: str) -> None:
+    async def _serve(self, key: TaskKey, wanted: AttachRequest, dial: Dial, refusal: str) -> None:
         log = _log.bind(run=key.run, attempt=key.attempt, port=wanted.port)
         try:
             async with dial() as channel:
@@ -196,13 +196,13 @@ class Attachments:
                 opened.inputs.cancel()
                 await asyncio.gather(opened.inputs, return_exceptions=True)
 
-    async def _attached(self, key: TaskKey, wanted: Wanted, call: Call) -> None:
+    async def _attached(self, key: TaskKey, wanted: AttachRequest, call: Call) -> None:
         if wanted.command is not None:
             await self._execute(key, wanted.command, call)
         else:
             await self._forward(key, wanted, call)
 
-    async def _forward(self, key: TaskKey, wanted: Wanted, call: Call) -> None:
+    async def _forward(self, key: TaskKey, wanted: AttachRequest, call: Call) -> None:
         opened = self._open[wanted.id]
         host, port = await self._runtime.address(key, wanted.port)
         if not wanted.look:
@@ -219,7 +219,7 @@ class Attachments:
                 writer.transport.abort()
         await call.write(pb.Output(exit=pb.Exit(reason=opened.why)))
 
-    async def _execute(self, key: TaskKey, command: Command, call: Call) -> None:
+    async def _execute(self, key: TaskKey, command: AttachedCommand, call: Call) -> None:
         opened = self._open[command.id]
         if opened.closing.is_set():
             raise AttachRefused(opened.why or "its user has gone")

@@ -435,7 +435,7 @@ def require_own(file: File, directory: Directory) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DirectoryEntry:
     """A name in an open directory, which stays open as long as anything may write there."""
 
     directory: Directory

@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from weakref import WeakValueDictionary
 
 from eva_worker.errors import BadOrder, Corrupt, Forbidden, InputRefused, Missing, UnsupportedInput
-from eva_worker.files.beneath import MOST_DEPTH, Directory, File, Place, relative
+from eva_worker.files.beneath import MOST_DEPTH, Directory, DirectoryEntry, File, relative
 from eva_worker.files.checkpoints import checkpoint_key, newest
 from eva_worker.files.inputs import Copier, Roots
 from eva_worker.files.objects import Objects
@@ -304,7 +304,7 @@ class Fetcher:
         async with self._fetching.setdefault(name, asyncio.Lock()):
             if not path.exists():
                 directory = Directory.at(path.parent, make=True)
-                aside = Place(directory, f".unverified-{digest}")
+                aside = DirectoryEntry(directory, f".unverified-{digest}")
 
                 def admitted(size: int) -> None:
                     admit(size)
@@ -403,10 +403,10 @@ async def fetch_read_only(
         _change_mode(place, 0o444)
 
 
-def _place(directory: Directory, path: str) -> Place:
+def _place(directory: Directory, path: str) -> DirectoryEntry:
     """Where a file goes below a directory; the directories above it are made."""
     parent, _, name = path.rpartition("/")
-    return Place(directory.directory(parent, make=True) if parent else directory, name)
+    return DirectoryEntry(directory.directory(parent, make=True) if parent else directory, name)
 
 
 def require_room_for(directory: Directory, sizes: Iterable[tuple[str, int]]) -> None:
@@ -424,31 +424,31 @@ def require_room_for(directory: Directory, sizes: Iterable[tuple[str, int]]) -> 
     require_room(directory, total)
 
 
-def _opened(place: Place) -> File | None:
+def _opened(place: DirectoryEntry) -> File | None:
     try:
         return place.directory.file(place.name)
     except OSError:
         return None
 
 
-def _size_of(place: Place) -> int | None:
+def _size_of(place: DirectoryEntry) -> int | None:
     file = _opened(place)
     return file.status.st_size if file else None
 
 
-def _change_mode(place: Place, mode: int) -> None:
+def _change_mode(place: DirectoryEntry, mode: int) -> None:
     with place.directory.file(place.name) as file:
         os.fchmod(file.fd, mode & 0o777)
 
 
-def _verify(place: Place, digest: str) -> None:
+def _verify(place: DirectoryEntry, digest: str) -> None:
     with place.directory.file(place.name) as file:
         actual = file.digest()
     if actual != digest:
         raise Corrupt(f"{place.name}: digest {actual} instead of {digest}")
 
 
-def _is_whole(place: Place, entry: FileEntry) -> bool:
+def _is_whole(place: DirectoryEntry, entry: FileEntry) -> bool:
     file = _opened(place)
     return bool(file and file.status.st_size == entry.size and file.digest() == entry.sha256)
 

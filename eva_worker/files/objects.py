@@ -26,7 +26,7 @@ from eva_worker.errors import (
     TransferFailed,
     UnstorableName,
 )
-from eva_worker.files.beneath import Directory, File, Place
+from eva_worker.files.beneath import Directory, DirectoryEntry, File
 from eva_worker.files.multipart import Multipart
 from eva_worker.files.parts import MIB, PART, ByteAllowance, PartFile, TransferPlan, plan
 from eva_worker.process.backoff import Backoff
@@ -154,7 +154,7 @@ class Objects:
     async def fetch(
         self,
         key: str,
-        target: Path | Place,
+        target: Path | DirectoryEntry,
         *,
         size: int = 0,
         admit: Callable[[int], None] = lambda _: None,
@@ -170,11 +170,13 @@ class Objects:
                 download.
         """
         if isinstance(target, Path):
-            target = Place(Directory.at(target.parent, make=True), target.name)
+            target = DirectoryEntry(Directory.at(target.parent, make=True), target.name)
         if size > PART or not await self._fetch_small(key, target, admit):
             await self._fetch_parts(key, target, admit)
 
-    async def _fetch_small(self, key: str, target: Place, admit: Callable[[int], None]) -> bool:
+    async def _fetch_small(
+        self, key: str, target: DirectoryEntry, admit: Callable[[int], None]
+    ) -> bool:
         """Download an object in one piece; returns whether it was small enough for that."""
         aside = target.path.with_name(f".tmp-{secrets.token_hex(8)}")
         try:
@@ -191,7 +193,9 @@ class Objects:
             aside.unlink(missing_ok=True)
         return True
 
-    async def _fetch_parts(self, key: str, target: Place, admit: Callable[[int], None]) -> None:
+    async def _fetch_parts(
+        self, key: str, target: DirectoryEntry, admit: Callable[[int], None]
+    ) -> None:
         location = self._location(key)
         with _translated(key):
             head = await obstore.head_async(self._store, location)

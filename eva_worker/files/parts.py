@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
 
-from eva_worker.files.beneath import Place
+from eva_worker.files.beneath import DirectoryEntry
 
 MIB = 1 << 20
 PART = 8 * MIB
@@ -119,7 +119,7 @@ class PartFile:
         part: Bytes in each part.
     """
 
-    def __init__(self, place: Place, version: str, size: int, part: int) -> None:
+    def __init__(self, place: DirectoryEntry, version: str, size: int, part: int) -> None:
         # Kept, so that the directory is open while a thread may still write.
         self._place = place
         target = place.path

@@ -31,7 +31,7 @@ _log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class InterruptionNotice:
     """A notice that the cloud will take the instance away, or may do so.
 
     Attributes:
@@ -62,7 +62,7 @@ class Metadata:
         self._token = ""
         self._date = ""
 
-    def notice(self) -> Notice | None:
+    def notice(self) -> InterruptionNotice | None:
         """The present notice, an interruption before a recommendation; `None` for neither.
 
         Maintenance that is scheduled is a recommendation to leave.
@@ -76,13 +76,15 @@ class Metadata:
             at_ms = _millis(instance_action["time"])
             left_ms = min(max(0, at_ms - self._now_ms()), _LONGEST_MS)
             until_s = time.monotonic() + left_ms / 1000
-            return Notice(at_ms, f"spot interruption: {instance_action['action']}", until_s)
+            return InterruptionNotice(
+                at_ms, f"spot interruption: {instance_action['action']}", until_s
+            )
         if self._get(_REBALANCE):
-            return Notice(0, "rebalance recommendation")
+            return InterruptionNotice(0, "rebalance recommendation")
         for event in json.loads(self._get(_MAINTENANCE) or "[]"):
             if event.get("State", "active") == "active":
                 words = f"maintenance: {event['Code']} not before {event['NotBefore']}"
-                return Notice(0, words)
+                return InterruptionNotice(0, words)
         return None
 
     def _get(self, path: str) -> bytes:
@@ -120,7 +122,7 @@ class Metadata:
 
 
 async def watch(
-    metadata: Metadata, told: Callable[[Notice], None], *, every_s: float = POLL_S
+    metadata: Metadata, told: Callable[[InterruptionNotice], None], *, every_s: float = POLL_S
 ) -> None:
     """Ask regularly and report each notice once. Returns with an interruption.
 
@@ -129,7 +131,7 @@ async def watch(
         told: Called with each recommendation.
         every_s: Seconds between two questions.
     """
-    last: Notice | None = None
+    last: InterruptionNotice | None = None
     while last is None or not last.at_ms:
         try:
             notice = await asyncio.to_thread(metadata.notice)

@@ -21,12 +21,12 @@ from eva_worker.link import wire
 from eva_worker.link.channel import dial, hint_of, reason_of
 from eva_worker.link.enrolment import Enrolment
 from eva_worker.link.identity import Credentials
-from eva_worker.link.notices import Notice
+from eva_worker.link.notices import InterruptionNotice
 from eva_worker.orders import MergeNews, Order, Progress, Report, TaskKey, Welcome
 from eva_worker.process.backoff import Backoff
 from eva_worker.process.metrics import Metrics
 from eva_worker.secret_values import SecretValues
-from eva_worker.tasks.fence import Fence
+from eva_worker.tasks.fence import LeaseFence
 from eva_worker.tasks.registry import Tasks
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ class Session:
         register: Callable[[], pb.Register],
         tasks: Tasks,
         welcomed: Callable[[Welcome], Coroutine[Any, Any, None]],
-        notice: Callable[[], Notice | None],
-        fence: Fence,
+        notice: Callable[[], InterruptionNotice | None],
+        fence: LeaseFence,
         dial: Dial,
     ) -> None:
         self._dial = dial
@@ -251,7 +251,7 @@ class Session:
         task.add_done_callback(self._background.discard)
 
 
-class Link:
+class MasterLink:
     """Keeps a session with the master open.
 
     Args:
@@ -377,7 +377,7 @@ class Link:
         if self._session:
             self._session.send(wire.merge_news(news))
 
-    def warn(self, notice: Notice) -> None:
+    def warn(self, notice: InterruptionNotice) -> None:
         """Report the cloud's notice to the master; without a session, the next one reports it."""
         if self._session:
             self._session.send(wire.interruption(notice))

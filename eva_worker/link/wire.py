@@ -9,7 +9,7 @@ from typing import TypeVar
 from eva_wire._proto import worker_pb2 as pb
 from eva_worker.errors import BadOrder
 from eva_worker.files.checkpoints import MOST_GENERATION
-from eva_worker.link.notices import Notice
+from eva_worker.link.notices import InterruptionNotice
 from eva_worker.orders import (
     Build,
     Fork,
@@ -26,7 +26,7 @@ from eva_worker.orders import (
     TaskKey,
     Welcome,
 )
-from eva_worker.runtime.attaching import Command, Size, Wanted
+from eva_worker.runtime.attaching import AttachedCommand, AttachRequest, Size
 from eva_worker.secret_values import SecretValues
 
 _MOST_CODE = 2**31 - 1
@@ -140,7 +140,7 @@ def key(
     return TaskKey(message.run_id, message.attempt)
 
 
-def wanted(message: pb.OpenAttach) -> Wanted:
+def wanted(message: pb.OpenAttach) -> AttachRequest:
     """Convert the wish for an attachment to a value.
 
     Raises:
@@ -153,10 +153,12 @@ def wanted(message: pb.OpenAttach) -> Wanted:
             stated = message.kind.exec
             terminal = Size(stated.terminal.rows, stated.terminal.columns)
             size = terminal if stated.HasField("terminal") else None
-            return Wanted(message.id, Command(message.id, tuple(stated.command), size, stated.term))
+            return AttachRequest(
+                message.id, AttachedCommand(message.id, tuple(stated.command), size, stated.term)
+            )
         case "forward":
             forward = message.kind.forward
-            return Wanted(message.id, port=forward.port, look=forward.look)
+            return AttachRequest(message.id, port=forward.port, look=forward.look)
         case other:
             raise BadOrder(f"attachment of an unknown kind: {other}")
 
@@ -264,7 +266,7 @@ def _batches(messages: Iterable[_M]) -> Iterator[list[_M]]:
         yield batch
 
 
-def interruption(notice: Notice) -> pb.WorkerMessage:
+def interruption(notice: InterruptionNotice) -> pb.WorkerMessage:
     """Put the cloud's notice into a message of the session."""
     left_ms = notice.left_ms() if notice.at_ms else None
     said = pb.Interruption(at_ms=notice.at_ms, reason=notice.reason, left_ms=left_ms)

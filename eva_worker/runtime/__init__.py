@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from eva_worker.orders import Build, TaskKey
-from eva_worker.runtime.attaching import Command, Execution
+from eva_worker.runtime.attaching import AttachedCommand, Execution
 from eva_worker.secret_values import NO_SECRETS, SecretValues
 
 Tell = Callable[[str], None]
@@ -158,7 +158,7 @@ class Runtime(Protocol):
         """Whether a process of this machine belongs to an attempt, by its number here."""
         ...
 
-    async def execute(self, key: TaskKey, command: Command) -> Execution:
+    async def execute(self, key: TaskKey, command: AttachedCommand) -> Execution:
         """Start a command in the environment, the confinement and the control group of a task.
 
         The command ends with the task at the latest, and is over before `wait` returns.

@@ -27,7 +27,7 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class AttachedCommand:
     """A command beside a task's own.
 
     Attributes:
@@ -50,7 +50,7 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class AttachRequest:
     """A user's wish to get into a task, as the master passes it on.
 
     Attributes:
@@ -61,7 +61,7 @@ class Wanted:
     """
 
     id: str
-    command: Command | None = None
+    command: AttachedCommand | None = None
     port: int = 0
     look: bool = False
 

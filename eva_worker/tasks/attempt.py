@@ -27,7 +27,7 @@ from eva_worker.process.durable_files import reserve
 from eva_worker.process.exits import shell_code
 from eva_worker.process.metrics import Metrics
 from eva_worker.runtime import Exit, Image, Runtime, TaskSpec
-from eva_worker.runtime.attaching import Wanted
+from eva_worker.runtime.attaching import AttachRequest
 from eva_worker.secret_values import NO_SECRETS, SecretValues
 from eva_worker.tasks.devices import Assignment, CpuMap, Devices
 from eva_worker.tasks.endings import (
@@ -244,7 +244,7 @@ class Attempt:
             stop = partial(self._services.runtime.stop, self.key)
             await self._services.attachments.stop(self.key, grace_ms / 1000, stop)
 
-    def attach(self, wanted: Wanted, dial: Dial) -> None:
+    def attach(self, wanted: AttachRequest, dial: Dial) -> None:
         """Answer the master's wish for a command or a connection into it."""
         refusal = ""
         if self._stop_asked.is_set() or self._record.stage is not Stage.RUNNING:

@@ -36,7 +36,7 @@ class Fenced(Protocol):
         ...
 
 
-class Fence:
+class LeaseFence:
     """Holds the lease of an owned node. On other workers it does nothing.
 
     Whatever runs under a lease has stopped when it ends: tasks are asked to stop in time before,

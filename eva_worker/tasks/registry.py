@@ -14,7 +14,7 @@ from eva_worker.files.download import together
 from eva_worker.files.objects import persistently
 from eva_worker.orders import MergeRound, Order, Phase, Progress, Report, TaskKey
 from eva_worker.runtime import Image
-from eva_worker.runtime.attaching import Wanted
+from eva_worker.runtime.attaching import AttachRequest
 from eva_worker.secret_values import NO_SECRETS, SecretValues
 from eva_worker.tasks.attempt import Attempt, Services
 from eva_worker.tasks.records import Record, Stage
@@ -108,7 +108,7 @@ class Tasks:
         if attempt := self._attempts.get(key):
             attempt.merge(order)
 
-    def attach(self, key: TaskKey, wanted: Wanted, dial: Dial) -> None:
+    def attach(self, key: TaskKey, wanted: AttachRequest, dial: Dial) -> None:
         """Answer the master's wish for a command or a connection into an attempt."""
         if attempt := self._attempts.get(key):
             attempt.attach(wanted, dial)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from eva_iterator._forks.parts import Part
+    from eva_iterator._forks.parts import ForkPart
 
 PATIENCE_S = 600.0
 """How long a fork waits for a merge, in seconds, before it trains on without."""
@@ -27,7 +27,7 @@ class Forked:
         save: Callable[[Path], object],
         load: Callable[[Path], object],
         *,
-        average: Callable[[Sequence[Part], Path], object] | None = None,
+        average: Callable[[Sequence[ForkPart], Path], object] | None = None,
         check: Callable[[], float] | None = None,
         patience_s: float = PATIENCE_S,
     ) -> None:

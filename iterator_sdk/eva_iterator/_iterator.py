@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from eva_iterator import _session
-from eva_iterator._session import Session
+from eva_iterator._session import AgentSession
 from eva_iterator._stop import Stopped
 
 if TYPE_CHECKING:
     from eva_iterator._forked import Forked
     from eva_iterator._forks.fork import Fork
-    from eva_iterator._progress import Loop
+    from eva_iterator._progress import CountedLoop
 
 T = TypeVar("T")
 
@@ -111,7 +111,7 @@ class EvaIterator(Generic[T]):
             raise AttributeError(name)
         return getattr(self._iterable, name)
 
-    def _loop(self, session: Session) -> Iterator[T]:
+    def _loop(self, session: AgentSession) -> Iterator[T]:
         stop, progress = session.stop, session.progress
         loop = progress.open(self._every_s, saves=self._checkpoint is not None)
         if self._every_s < math.inf:
@@ -150,7 +150,7 @@ class EvaIterator(Generic[T]):
             if loop.saves and session.active and progress.unsaved():
                 session.unsaved = functools.partial(self._publish, session)
 
-    def _forked_loop(self, session: Session, fork: Fork, forked: Forked) -> Iterator[T]:
+    def _forked_loop(self, session: AgentSession, fork: Fork, forked: Forked) -> Iterator[T]:
         stop = session.stop
         loop = session.progress.open(self._every_s, saves=True)
         try:
@@ -187,14 +187,14 @@ class EvaIterator(Generic[T]):
         finally:
             loop.closed = True
 
-    def _must_end(self, session: Session, loop: Loop) -> bool:
+    def _must_end(self, session: AgentSession, loop: CountedLoop) -> bool:
         """Whether the loop is to end now: the program is to stop, and the step is finished."""
         if not session.stop.requested:
             return False
         unfinished = self._raises and not loop.saves and session.progress.within_step(loop)
         return not unfinished
 
-    def _failed(self, session: Session, loop: Loop, error: Exception) -> None:
+    def _failed(self, session: AgentSession, loop: CountedLoop, error: Exception) -> None:
         """Takes in that the loader failed, which is expected once the program is to stop.
 
         The signal may have ended the loader's workers too.
@@ -215,7 +215,7 @@ class EvaIterator(Generic[T]):
         )
         raise Stopped from error
 
-    def _save(self, session: Session) -> None:
+    def _save(self, session: AgentSession) -> None:
         """Publishes steps that are in no checkpoint, those of loops before this one too."""
         if self._checkpoint is not None:
             if session.progress.unsaved():
@@ -223,7 +223,7 @@ class EvaIterator(Generic[T]):
         elif self._raises and session.stop.requested and session.unsaved is not None:
             session.unsaved()
 
-    def _publish(self, session: Session) -> None:
+    def _publish(self, session: AgentSession) -> None:
         if self._checkpoint is not None:
             fork = session.fork if self._forked is not None else None
             session.publish(self._checkpoint if fork is None else fork.noting(self._checkpoint))

@@ -7,7 +7,7 @@ import threading
 import time
 
 
-class Loop:
+class CountedLoop:
     """One pass over an iterable.
 
     The looping thread writes `steps` and, at the end, `closed`; the reporter writes `due`. No lock
@@ -46,19 +46,19 @@ class Progress:
         self.metrics: dict[str, float] = {}
         # Re-entrant: a finalizer or signal handler that counts a step may interrupt a holder.
         self._lock = threading.RLock()
-        self._loops: list[Loop] = []
+        self._loops: list[CountedLoop] = []
         self._settled_steps = 0
         # The newest checkpoint of this process and the steps in it, replaced as one by `saved`.
         self._saved = (0, 0)
         self._saved_at_s = time.monotonic()
 
-    def open(self, every_s: float, *, saves: bool = False) -> Loop:
+    def open(self, every_s: float, *, saves: bool = False) -> CountedLoop:
         """Starts to count the steps of a loop, until its `closed` is set."""
-        loop = Loop(every_s, saves=saves)
+        loop = CountedLoop(every_s, saves=saves)
         self._loops.append(loop)
         return loop
 
-    def within_step(self, loop: Loop) -> bool:
+    def within_step(self, loop: CountedLoop) -> bool:
         """Whether a loop runs within a step of another one that has a checkpoint of its own."""
         return any(
             other.saves and not other.closed and other.thread == loop.thread

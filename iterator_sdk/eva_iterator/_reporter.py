@@ -20,7 +20,7 @@ from eva_iterator._proto.iterator_pb2 import MergeRound, ReportRequest
 from eva_iterator._proto.iterator_pb2_grpc import IteratorStub
 
 if TYPE_CHECKING:
-    from eva_iterator._forks.link import Link, Round
+    from eva_iterator._forks.link import ForkLink, ForkRound
 
 RPC_TIMEOUT_S = 1.0
 """Longest wait in seconds for the answer to a report; the next report contains this one."""
@@ -65,7 +65,7 @@ class Reporter:
         socket: str,
         progress: Progress,
         generation: Callable[[], int],
-        link: Link | None = None,
+        link: ForkLink | None = None,
     ) -> None:
         """Prepares the thread without starting it.
 
@@ -173,10 +173,10 @@ class Reporter:
         )
 
 
-def _round(said: MergeRound) -> Round:
-    from eva_iterator._forks.link import Round
+def _round(said: MergeRound) -> ForkRound:
+    from eva_iterator._forks.link import ForkRound
 
-    return Round(
+    return ForkRound(
         epoch=said.epoch,
         base_steps=said.base_steps,
         quota=said.quota,

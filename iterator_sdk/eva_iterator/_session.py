@@ -17,7 +17,7 @@ from eva_iterator._stop import Stop
 
 if TYPE_CHECKING:
     from eva_iterator._forks.fork import Fork
-    from eva_iterator._forks.link import Link
+    from eva_iterator._forks.link import ForkLink
     from eva_iterator._reporter import Reporter
 
 SOCKET_VARIABLE = "EVA_SOCKET"
@@ -37,7 +37,7 @@ def publication_directory() -> Path | None:
     return None if os.environ.get(BESIDE_VARIABLE) else checkpoint_directory()
 
 
-class Session:
+class AgentSession:
     """The state of the process's connection to its agent.
 
     Attributes:
@@ -115,7 +115,7 @@ class Session:
         self.stop.abandon()
 
 
-def _make_fork(session: Session) -> Fork | None:
+def _make_fork(session: AgentSession) -> Fork | None:
     if not os.environ.get(MERGE_VARIABLE):
         return None
     from eva_iterator._forks.fork import Fork
@@ -125,7 +125,7 @@ def _make_fork(session: Session) -> Fork | None:
     return None if place is None else Fork(place, session)
 
 
-def _make_reporter(socket: str, progress: Progress, link: Link | None) -> Reporter:
+def _make_reporter(socket: str, progress: Progress, link: ForkLink | None) -> Reporter:
     # Imported here, so that programs outside Eva do not import grpc, and on the caller's thread,
     # since a process that forks while another thread imports a module leaves its child unable to
     # import it. By default grpc's core hooks into every fork of the process, which slows it down
@@ -160,18 +160,18 @@ def _agent_socket() -> str | None:
     return None if current_process().daemon else os.environ.get(SOCKET_VARIABLE)
 
 
-_session: Session | None = None
+_session: AgentSession | None = None
 _creating = threading.Lock()
 _forking = threading.local()
 
 
-def current() -> Session:
+def current() -> AgentSession:
     """The session of this process, started when first asked for."""
     global _session
     if _session is None:
         with _creating:
             if _session is None:
-                _session = Session(_agent_socket())
+                _session = AgentSession(_agent_socket())
     return _session
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from eva_worker.errors import AttachRefused
 from eva_worker.runtime import attaching
-from eva_worker.runtime.attaching import Command, Execution, Size
+from eva_worker.runtime.attaching import AttachedCommand, Execution, Size
 from eva_worker.secret_values import SecretValues
 from tests.conformance.test_runtimes import KEY, Bench, bench, soon, until
 from tests.fakes.patience import DEADLINE_S
@@ -53,7 +53,7 @@ async def result(execution: Execution, text: bytes = b"") -> tuple[int, str, str
 
 async def ran(bench: Bench, *arguments: str, text: bytes = b"") -> tuple[int, str, str]:
     """The result of a command beside the task."""
-    return await result(await bench.runtime.execute(KEY, Command(NAME, arguments)), text)
+    return await result(await bench.runtime.execute(KEY, AttachedCommand(NAME, arguments)), text)
 
 
 async def test_a_command_is_where_its_task_is(bench: Bench) -> None:
@@ -66,7 +66,7 @@ async def test_a_command_is_where_its_task_is(bench: Bench) -> None:
 async def test_a_command_does_not_report_for_its_task(bench: Bench) -> None:
     await begun(bench)
     assert await ran(bench, "sh", "-c", "echo ${EVA_SOCKET-none}") == (0, "none\n", "")
-    execution = await bench.runtime.execute(KEY, Command(NAME, ("sleep", "3600")))
+    execution = await bench.runtime.execute(KEY, AttachedCommand(NAME, ("sleep", "3600")))
     await until(lambda: "sleep" in marked().values())
     for pid in marked():
         assert not await bench.runtime.owns(KEY, pid)
@@ -93,7 +93,7 @@ async def test_a_shell_reads_its_input(bench: Bench) -> None:
 
 async def test_much_goes_in_and_out_unharmed(bench: Bench) -> None:
     await begun(bench)
-    execution = await bench.runtime.execute(KEY, Command(NAME, ("cat",)))
+    execution = await bench.runtime.execute(KEY, AttachedCommand(NAME, ("cat",)))
     block = bytes(range(256)) * 4096
     received = bytearray()
 
@@ -125,7 +125,7 @@ async def test_a_large_environment_reaches_a_command_whole(bench: Bench) -> None
 async def test_a_terminal_has_the_size_that_it_is_given(bench: Bench) -> None:
     await begun(bench)
     script = "stty size; echo $TERM; read line; stty size; exit 4"
-    command = Command(NAME, ("sh", "-c", script), Size(33, 101), "xterm")
+    command = AttachedCommand(NAME, ("sh", "-c", script), Size(33, 101), "xterm")
     execution = await bench.runtime.execute(KEY, command)
     shown = b""
     async with asyncio.timeout(DEADLINE_S):
@@ -150,7 +150,7 @@ async def test_a_program_that_is_not_there(bench: Bench) -> None:
 async def looping(bench: Bench, trap: str) -> Execution:
     """A command that runs until a signal ends it."""
     script = f"{trap}; touch ready; while :; do sleep 0.1; done"
-    execution = await bench.runtime.execute(KEY, Command(NAME, ("sh", "-c", script)))
+    execution = await bench.runtime.execute(KEY, AttachedCommand(NAME, ("sh", "-c", script)))
     await until(bench.file("ready").exists)
     return execution
 
@@ -211,7 +211,7 @@ async def test_a_command_that_clears_its_environment_ends_whole(
     bench: Bench, adopted: bool
 ) -> None:
     await begun(bench)
-    execution = await bench.runtime.execute(KEY, Command(NAME, ("sh", "-c", CLEARED)))
+    execution = await bench.runtime.execute(KEY, AttachedCommand(NAME, ("sh", "-c", CLEARED)))
     await until(lambda: bench.file("ready").exists() and sleeping())
     await until(lambda: noted(bench))
     if adopted:
@@ -232,7 +232,7 @@ def noted(bench: Bench) -> bool:
 async def test_a_command_with_a_terminal_may_be_over_at_once(bench: Bench) -> None:
     await begun(bench)
     for _ in range(5):
-        command = Command(NAME, ("sh", "-c", "exit 3"), Size(24, 80), "xterm")
+        command = AttachedCommand(NAME, ("sh", "-c", "exit 3"), Size(24, 80), "xterm")
         assert (await result(await bench.runtime.execute(KEY, command)))[0] == 3
 
 
@@ -240,7 +240,7 @@ async def test_a_command_that_starts_a_process_and_goes_has_ended(bench: Bench) 
     """Its output is held open by what it leaves behind."""
     await begun(bench)
     execution = await bench.runtime.execute(
-        KEY, Command(NAME, ("sh", "-c", f"sleep {NAP} & exit 4"))
+        KEY, AttachedCommand(NAME, ("sh", "-c", f"sleep {NAP} & exit 4"))
     )
     async with asyncio.timeout(DEADLINE_S):
         async for _ in execution.output():
@@ -258,7 +258,7 @@ async def test_a_command_ends_with_its_task(bench: Bench) -> None:
     assert marked() == {}
     assert await soon(execution.wait()) == 137
     with pytest.raises(AttachRefused, match="does not run any more"):
-        await bench.runtime.execute(KEY, Command(NAME, ("true",)))
+        await bench.runtime.execute(KEY, AttachedCommand(NAME, ("true",)))
 
 
 async def test_a_command_of_an_agent_that_died_is_killed_by_the_next(bench: Bench) -> None:

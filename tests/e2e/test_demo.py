@@ -23,7 +23,7 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from eva_master.app.demo.jobs import FIRST_WAVE, READERS, SECOND_WAVE
-from eva_master.app.demo.report import Report
+from eva_master.app.demo.report import DemoReport
 from eva_master.app.demo.run import next_steps
 from eva_master.app.demo.screen import Screen
 from eva_master.app.demo.story import Picture, Point, Story, resumptions
@@ -233,7 +233,7 @@ def test_what_people_see_at_the_end_can_be_printed() -> None:
         ClusterState(), [Job(id="a-1", name="a", state="succeeded", tasks=[Task(index=0)])], Bill()
     )
     console = Console(record=True, width=100, file=io.StringIO())
-    console.print(Report(picture, (), {"a": ["c7i.large"]}, took_s=1.0, contained=False).show())
+    console.print(DemoReport(picture, (), {"a": ["c7i.large"]}, took_s=1.0, contained=False).show())
     assert "cost $0.00" in console.export_text()
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eva_master.adapters.planner.fast_pickle import FastPickle
-from eva_master.adapters.planner.snapshot_diff import Receiver, Sender, SnapshotDiff
+from eva_master.adapters.planner.snapshot_diff import Sender, SnapshotDiff, SnapshotReceiver
 from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
 from eva_master.testing.job_views import job_view
 from eva_wire.values.bounds import JobKind
@@ -57,12 +57,12 @@ def _arrived(diff: SnapshotDiff) -> SnapshotDiff:
 
 @given(st.lists(contents, max_size=6), st.sets(st.integers(0, 5)))
 def test_every_picture_arrives_as_it_was_sent(story: list[Content], forgotten: set[int]) -> None:
-    sender, receiver, picture = Sender(), Receiver(), None
+    sender, receiver, picture = Sender(), SnapshotReceiver(), None
     for number, content in enumerate(story):
         picture = _picture(content, picture)
         if number in forgotten:
             sender.forget()
-            receiver = Receiver()
+            receiver = SnapshotReceiver()
         assert receiver.snapshot(_arrived(sender.diff(picture))) == picture
 
 
@@ -81,7 +81,7 @@ def test_only_what_changed_is_sent() -> None:
 
 
 def test_a_picture_that_adds_to_one_that_never_came_is_refused() -> None:
-    sender, receiver, picture = Sender(), Receiver(), _picture({1: (0, 0)}, None)
+    sender, receiver, picture = Sender(), SnapshotReceiver(), _picture({1: (0, 0)}, None)
     sender.diff(picture)
     lost = sender.diff(picture)
     with pytest.raises(LookupError):
@@ -91,7 +91,7 @@ def test_a_picture_that_adds_to_one_that_never_came_is_refused() -> None:
 
 
 def test_the_spec_of_a_job_is_sent_once() -> None:
-    sender, receiver = Sender(), Receiver()
+    sender, receiver = Sender(), SnapshotReceiver()
     first = _picture({1: (0, None)}, None)
     assert receiver.snapshot(_arrived(sender.diff(first))) == first
     (job,) = first.jobs

@@ -76,7 +76,7 @@ def principal_of(arn: str) -> tuple[Principal, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AdmittedIdentity:
     """An identity that is let in.
 
     Attributes:
@@ -98,7 +98,7 @@ class Grant:
     role: Role
 
 
-def grant(entries: Sequence[Entry], principal: Principal, session: str) -> Grant:
+def grant(entries: Sequence[AdmittedIdentity], principal: Principal, session: str) -> Grant:
     """Look a principal up in a list.
 
     Raises:

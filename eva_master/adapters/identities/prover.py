@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from eva_master.adapters.identities.nonces import Nonces
-from eva_master.adapters.identities.principals import Entry, Grant, grant, principal_of
+from eva_master.adapters.identities.principals import AdmittedIdentity, Grant, grant, principal_of
 from eva_master.adapters.identities.sts import Proof, Sts
 from eva_wire.rpc.errors import BadRequest
 from eva_wire.rpc.identity import LIFETIME_S, signed_headers
@@ -59,7 +59,7 @@ class IdentityProver:
         authority: str,
         *,
         sts: Sts,
-        entries: Sequence[Entry],
+        entries: Sequence[AdmittedIdentity],
         wall: Callable[[], int],
         nonces: Nonces | None = None,
     ) -> None:

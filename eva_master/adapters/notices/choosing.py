@@ -35,7 +35,7 @@ _Subject = tuple[str, Topic, int, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class JobFacts:
     """Facts about the jobs that events are about.
 
     Attributes:
@@ -70,7 +70,7 @@ class _Group:
 
 
 def notices(
-    events: Iterable[FeedEvent], receivers: Mapping[str, Wanted], around: Surroundings
+    events: Iterable[FeedEvent], receivers: Mapping[str, Wanted], around: JobFacts
 ) -> list[Notice]:
     """The notices of some events that follow each other, in order.
 
@@ -136,7 +136,7 @@ def _wanting(group: _Group, job: Job | None, receivers: Mapping[str, Wanted]) ->
             yield name
 
 
-def _notice(group: _Group, job: Job | None, receiver: str, around: Surroundings) -> Notice:
+def _notice(group: _Group, job: Job | None, receiver: str, around: JobFacts) -> Notice:
     first = group.first
     return Notice(
         id=_delivery(around.cluster, receiver, first),

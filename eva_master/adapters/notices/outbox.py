@@ -25,7 +25,7 @@ _AT_ONCE = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingNotice:
     """A notice that waits.
 
     Attributes:
@@ -40,7 +40,7 @@ class Waiting:
     tries: int = 0
 
 
-class Outbox:
+class NoticeOutbox:
     """The notices that wait, and counts of those that were sent and dropped.
 
     One thread at a time may call it. Changes are in memory until `flush` has stored them;
@@ -64,9 +64,9 @@ class Outbox:
         self, engine: Engine, receivers: Collection[str], most: int = MOST_WAITING
     ) -> None:
         self._engine, self._most = engine, most
-        self._waiting: defaultdict[str, dict[str, Waiting]] = defaultdict(dict)
+        self._waiting: defaultdict[str, dict[str, WaitingNotice]] = defaultdict(dict)
         self._size = 0
-        self._changed: dict[str, Waiting | None] = {}
+        self._changed: dict[str, WaitingNotice | None] = {}
         self._stored: set[str] = set()
         self._out: set[str] = set()
         self.read: int | None = None
@@ -77,7 +77,7 @@ class Outbox:
     def __len__(self) -> int:
         return self._size
 
-    def of(self, receiver: str) -> Collection[Waiting]:
+    def of(self, receiver: str) -> Collection[WaitingNotice]:
         """The notices that wait for a receiver, the oldest first."""
         return self._waiting[receiver].values()
 
@@ -85,7 +85,7 @@ class Outbox:
         """When the next notice is due at a receiver; `None` if none waits."""
         return min((entry.due_ms for entry in self._free(receiver)), default=None)
 
-    def take(self, receiver: str, now: Millis, most: int) -> list[Waiting]:
+    def take(self, receiver: str, now: Millis, most: int) -> list[WaitingNotice]:
         """Take notices that are due, to be sent; each is then `done` or to `postpone`.
 
         Args:
@@ -98,11 +98,11 @@ class Outbox:
         self._out.update(entry.notice.id for entry in taken)
         return taken
 
-    def give_back(self, waiting: Waiting) -> None:
+    def give_back(self, waiting: WaitingNotice) -> None:
         """Leave a notice that was taken and not tried as it was."""
         self._out.discard(waiting.notice.id)
 
-    def expired(self, before: Millis) -> list[Waiting]:
+    def expired(self, before: Millis) -> list[WaitingNotice]:
         """Notices that came in before a time and that nobody sends now."""
         return [
             entry
@@ -111,7 +111,7 @@ class Outbox:
             if entry.since_ms < before
         ]
 
-    def _free(self, receiver: str) -> Iterator[Waiting]:
+    def _free(self, receiver: str) -> Iterator[WaitingNotice]:
         """Notices that are stored and not taken."""
         for name, entry in self._waiting[receiver].items():
             if name in self._stored and name not in self._out:
@@ -134,24 +134,24 @@ class Outbox:
                 more = replace(same.notice, count=same.notice.count + notice.count)
                 self._put(replace(same, notice=more))
                 continue
-            self._put(Waiting(notice, now, due.get(notice.id, now)))
+            self._put(WaitingNotice(notice, now, due.get(notice.id, now)))
         while self._size > self._most:
             largest = max(self._waiting, key=lambda name: len(self._waiting[name]))
             of_largest = self._waiting[largest].values()
             self.drop(next(entry for entry in of_largest if entry.notice.id not in self._out))
 
-    def postpone(self, waiting: Waiting, due_ms: Millis) -> None:
+    def postpone(self, waiting: WaitingNotice, due_ms: Millis) -> None:
         """Have a notice that was tried in vain tried again later."""
         self._out.discard(waiting.notice.id)
         self._put(replace(waiting, due_ms=due_ms, tries=waiting.tries + 1))
 
-    def done(self, waiting: Waiting) -> None:
+    def done(self, waiting: WaitingNotice) -> None:
         """Forget a notice that its receiver took."""
         self._out.discard(waiting.notice.id)
         self.sent[waiting.notice.receiver] += 1
         self._remove(waiting)
 
-    def drop(self, waiting: Waiting) -> None:
+    def drop(self, waiting: WaitingNotice) -> None:
         """Forget a notice that is not sent, and count it."""
         self.dropped[waiting.notice.receiver] += 1
         self._remove(waiting)
@@ -210,7 +210,7 @@ class Outbox:
         with self._transaction() as connection:
             return connection.scalar(query.limit(1)) is not None
 
-    def _alike(self, notice: Notice) -> Waiting | None:
+    def _alike(self, notice: Notice) -> WaitingNotice | None:
         """A notice about the same topic of the cluster that waits, if it was never tried."""
         return next(
             (
@@ -224,14 +224,14 @@ class Outbox:
             None,
         )
 
-    def _put(self, waiting: Waiting) -> None:
+    def _put(self, waiting: WaitingNotice) -> None:
         name = waiting.notice.id
         of_receiver = self._waiting[waiting.notice.receiver]
         self._size += name not in of_receiver
         of_receiver[name] = waiting
         self._changed[name] = waiting
 
-    def _remove(self, waiting: Waiting) -> None:
+    def _remove(self, waiting: WaitingNotice) -> None:
         name = waiting.notice.id
         del self._waiting[waiting.notice.receiver][name]
         self._size -= 1
@@ -265,7 +265,7 @@ class Outbox:
             yield connection
 
 
-def _row(waiting: Waiting) -> dict[str, Any]:
+def _row(waiting: WaitingNotice) -> dict[str, Any]:
     record = {"since_ms": waiting.since_ms, "notice": asdict(waiting.notice)}
     return {
         "id": waiting.notice.id,
@@ -276,6 +276,6 @@ def _row(waiting: Waiting) -> dict[str, Any]:
     }
 
 
-def _waiting(row: Any) -> Waiting:
+def _waiting(row: Any) -> WaitingNotice:
     record = json.loads(row.record)
-    return Waiting(Notice(**record["notice"]), record["since_ms"], row.due_ms, row.tries)
+    return WaitingNotice(Notice(**record["notice"]), record["since_ms"], row.due_ms, row.tries)

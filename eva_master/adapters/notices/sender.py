@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import structlog
 
 from eva_master.adapters.loop.gateway import LoopGateway
-from eva_master.adapters.notices.choosing import Surroundings, notices
-from eva_master.adapters.notices.outbox import Outbox, Waiting
+from eva_master.adapters.notices.choosing import JobFacts, notices
+from eva_master.adapters.notices.outbox import NoticeOutbox, WaitingNotice
 from eva_master.adapters.notices.posting import Answer, Poster, Resolve, addresses_of
 from eva_master.adapters.notices.receivers import Receiver, ReceiverStatus, Trial
 from eva_master.adapters.notices.signing import headers
@@ -98,7 +98,7 @@ class _Outcome:
     """The result of a notice that was taken; without `answer` and `error` it was not tried."""
 
     line: _Line
-    waiting: Waiting
+    waiting: WaitingNotice
     answer: Answer | None = None
     error: NoticeNotSent | None = None
 
@@ -125,7 +125,7 @@ class NoticeSender:
     def __init__(
         self,
         receivers: Sequence[Receiver],
-        outbox: Outbox,
+        outbox: NoticeOutbox,
         *,
         gateway: LoopGateway,
         archive: Archive,
@@ -275,7 +275,7 @@ class NoticeSender:
         left_s = (min(due_ms) - self._clock.now()) / 1000 if due_ms else _LONGEST_WAIT_S
         return min(max(left_s, 0.0), _LONGEST_WAIT_S)
 
-    async def _send(self, line: _Line, taken: Sequence[Waiting]) -> None:
+    async def _send(self, line: _Line, taken: Sequence[WaitingNotice]) -> None:
         """Send some notices to a receiver, one after the other."""
         end, tries_on, rest = self._loop.time() + _BATCH_S, True, deque(taken)
         try:
@@ -370,7 +370,7 @@ class NoticeSender:
 
     def _make(self, events: Sequence[FeedEvent], now: Millis) -> None:
         model = self._gateway.latest(_FIRST_MODEL_S)
-        around = Surroundings(
+        around = JobFacts(
             self._cluster,
             job=lambda name: model.jobs.get(JobId(name)),
             tasks=lambda job: _tasks(model, job, now),

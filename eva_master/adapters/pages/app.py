@@ -20,11 +20,11 @@ from starlette.routing import Route, compile_path
 from starlette.types import ASGIApp
 
 from eva_master.adapters.pages.downloads import Stream, file_of, log_of
-from eva_master.adapters.pages.live import Entry, Key, Live
+from eva_master.adapters.pages.live import Key, Live, NewestRendering
 from eva_master.adapters.pages.page import MOST_ANSWERS, Action, Ask, Asked, Page
 from eva_master.adapters.pages.rendering import Content, Templates, static_files
 from eva_master.adapters.pages.routes import ACTIONS, PAGES
-from eva_master.adapters.pages.sessions import LoginCodes, Session, Sessions
+from eva_master.adapters.pages.sessions import BrowserSession, BrowserSessions, LoginCodes
 from eva_master.adapters.pages.stream import EventStream
 from eva_master.adapters.rpc.handlers import told_error
 from eva_master.adapters.rpc.local_calls import Calls
@@ -63,7 +63,7 @@ class Site:
 
     cluster: str
     calls: Calls
-    sessions: Sessions
+    sessions: BrowserSessions
     codes: LoginCodes
     clock: Clock
     model: Callable[[], object]
@@ -149,7 +149,7 @@ class Pages:
             port = "443" if request.url.scheme == "https" else "80"
         return f"eva_{self._site.cluster}_{port}"
 
-    def _session(self, request: Request) -> Session:
+    def _session(self, request: Request) -> BrowserSession:
         """The session of a request; raises `NotAuthenticated`."""
         return self._site.sessions.of(request.cookies.get(self._cookie_name(request), ""))
 
@@ -172,7 +172,7 @@ class Pages:
         path: str,
         names: Mapping[str, Any],
         query: Mapping[str, str],
-        session: Session,
+        session: BrowserSession,
     ) -> Key:
         """The key of a page for a viewer; raises `NotAuthorised`."""
         token = session.token
@@ -243,7 +243,7 @@ class Pages:
         token = self._session(request).token.id
         return lambda method, message: self._site.calls.stream(token, _API + method, message)
 
-    def _key_of(self, topic: str, session: Session) -> Key:
+    def _key_of(self, topic: str, session: BrowserSession) -> Key:
         """The key of a page by its path and parameters; raises `NotFound`."""
         path, _, query = topic.partition("?")
         for pattern, page in self._patterns:
@@ -286,7 +286,7 @@ class Pages:
         content = self._templates.content("error.html", {"error": error, "status": status})
         return HTMLResponse(self._around(content, viewer=token, title="Error"), status)
 
-    def _html(self, page: Page, session: Session, entry: Entry) -> Response:
+    def _html(self, page: Page, session: BrowserSession, entry: NewestRendering) -> Response:
         assert entry.content is not None
         return HTMLResponse(
             self._around(

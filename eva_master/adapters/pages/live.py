@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 
 from eva_master.adapters.pages.page import Asked, Audience, Page
 from eva_master.adapters.pages.rendering import Content
-from eva_master.adapters.pages.sessions import Session
+from eva_master.adapters.pages.sessions import BrowserSession
 from eva_master.adapters.rpc.handlers import told_error
 from eva_wire.values.errors import Busy, EvaError, NotAuthenticated
 
@@ -60,12 +60,12 @@ class Key:
 class Follower:
     """An open copy of pages: its session, and a bell that rings when one of them has changed."""
 
-    session: Session
+    session: BrowserSession
     bell: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 @dataclass(eq=False, slots=True)
-class Entry:
+class NewestRendering:
     """The newest rendering of a page.
 
     Attributes:
@@ -117,7 +117,7 @@ class Live:
         self._asked = asked
         self._now_s = now_s
         self._sleep = sleep
-        self._entries: dict[Key, Entry] = {}
+        self._entries: dict[Key, NewestRendering] = {}
         self._epoch = secrets.token_hex(4)
         self._line = asyncio.Lock()
         self._free_s = 0.0
@@ -126,7 +126,7 @@ class Live:
         self._looker: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
 
-    async def entry(self, key: Key, session: Session) -> Entry:
+    async def entry(self, key: Key, session: BrowserSession) -> NewestRendering:
         """The entry of a page that was rendered within the last second, or is followed.
 
         Raises:
@@ -144,12 +144,12 @@ class Live:
         for entry in self._entries.values():
             entry.at_s = float("-inf")
 
-    def cursor(self, entry: Entry) -> str:
+    def cursor(self, entry: NewestRendering) -> str:
         """Names an edition, for browsers that follow a page later."""
         return f"{self._epoch}.{entry.edition}"
 
     @contextmanager
-    def follow(self, entry: Entry, follower: Follower) -> Iterator[None]:
+    def follow(self, entry: NewestRendering, follower: Follower) -> Iterator[None]:
         """Have a page rendered while somebody follows it."""
         entry.followers[follower] = None
         if entry.task is None:
@@ -164,7 +164,7 @@ class Live:
                 entry.task.cancel()
                 entry.task = None
 
-    def message(self, entry: Entry, cursor: str) -> tuple[str, bytes] | None:
+    def message(self, entry: NewestRendering, cursor: str) -> tuple[str, bytes] | None:
         """The parts of a page that changed after an edition.
 
         Args:
@@ -187,12 +187,12 @@ class Live:
             entry.newest = held, self._json(entry, parts)
         return self.cursor(entry), entry.newest[1]
 
-    def _json(self, entry: Entry, parts: Mapping[str, str]) -> bytes:
+    def _json(self, entry: NewestRendering, parts: Mapping[str, str]) -> bytes:
         message = {"at": self.cursor(entry), "parts": parts}
         return json.dumps(message, separators=(",", ":")).encode()
 
-    def _kept(self, key: Key) -> Entry:
-        entry = self._entries.pop(key, None) or Entry(key)
+    def _kept(self, key: Key) -> NewestRendering:
+        entry = self._entries.pop(key, None) or NewestRendering(key)
         self._entries[key] = entry
         if len(self._entries) > _MOST_KEPT:
             idle = [other for other in self._entries.values() if not other.followers]
@@ -200,7 +200,7 @@ class Live:
                 del self._entries[other.key]
         return entry
 
-    async def _anew(self, entry: Entry, session: Session) -> None:
+    async def _anew(self, entry: NewestRendering, session: BrowserSession) -> None:
         """Render a page; the caller holds its lock."""
         key = entry.key
         entry.model = self._changes
@@ -232,12 +232,12 @@ class Live:
             await self._sleep(_LOOK_S)
         self._seen, self._looker = None, None
 
-    async def _follow(self, entry: Entry) -> None:
+    async def _follow(self, entry: NewestRendering) -> None:
         while True:
             await self._due(entry)
             await self._turn(entry)
 
-    async def _due(self, entry: Entry) -> None:
+    async def _due(self, entry: NewestRendering) -> None:
         """Wait until something has changed, or for as long as the page may stay as it is."""
         try:
             async with asyncio.timeout(entry.key.page.refresh_s):
@@ -247,7 +247,7 @@ class Live:
         except TimeoutError:
             pass
 
-    async def _turn(self, entry: Entry) -> None:
+    async def _turn(self, entry: NewestRendering) -> None:
         """Render a page for its followers when it is its turn: one at a time, with pauses."""
         async with self._line:
             await self._sleep(max(0.0, self._free_s - self._now_s()))

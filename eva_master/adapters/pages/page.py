@@ -16,7 +16,7 @@ MOST_ANSWERS = 100
 """Answers of a stream that a page waits for."""
 
 
-class Sharing(Enum):
+class RenderingScope(Enum):
     """Which viewers see the same rendering of a page."""
 
     ROLE = "role"
@@ -120,13 +120,13 @@ class Page:
     nav: str = ""
     role: Role = Role.VIEWER
     query: tuple[str, ...] = ()
-    sharing: Sharing = Sharing.ROLE
+    sharing: RenderingScope = RenderingScope.ROLE
     live: bool = True
     refresh_s: float = 10.0
 
     def audience(self, token: UserToken) -> Audience:
         """The audience that a token belongs to."""
-        personal = self.sharing is Sharing.OWNER and token.role is Role.USER
+        personal = self.sharing is RenderingScope.OWNER and token.role is Role.USER
         return Audience(token.role, token.owner if personal else "")
 
 

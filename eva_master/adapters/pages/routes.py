@@ -8,7 +8,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from eva_master.adapters.pages import reads
-from eva_master.adapters.pages.page import Action, Asked, Page, Sharing, Values
+from eva_master.adapters.pages.page import Action, Asked, Page, RenderingScope, Values
 from eva_master.adapters.pages.shown.feed import page as events_page
 from eva_master.adapters.pages.shown.fleet import fleet
 from eva_master.adapters.pages.shown.instance import instance
@@ -73,7 +73,7 @@ PAGES = (
         reads.job,
         _job,
         query=("task",),
-        sharing=Sharing.OWNER,
+        sharing=RenderingScope.OWNER,
         refresh_s=_LOG_S,
     ),
     Page("/money", "Money", "money.html", reads.money, _money, nav="Money", query=("by", "label")),
@@ -85,7 +85,7 @@ PAGES = (
         _events,
         nav="Events",
         query=("subject", "kind", "before"),
-        sharing=Sharing.OWNER,
+        sharing=RenderingScope.OWNER,
     ),
 )
 

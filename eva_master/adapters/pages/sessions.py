@@ -30,7 +30,7 @@ _HINT = "run `eva ui`, which prints an address with a new code"
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class BrowserSession:
     """A session of a browser.
 
     Attributes:
@@ -85,7 +85,7 @@ class LoginCodes:
         return token
 
 
-class Sessions:
+class BrowserSessions:
     """Cookies of browsers. They outlive a restart of the master, and not their tokens.
 
     A cookie names a token, its end and a random id, under a MAC over these and the digest of the
@@ -107,7 +107,7 @@ class Sessions:
         self._lock = threading.Lock()
         self._ended: dict[str, Millis] = {}
 
-    def begin(self, token: str) -> tuple[Session, str]:
+    def begin(self, token: str) -> tuple[BrowserSession, str]:
         """Begin a session; returns it and the value of its cookie.
 
         Raises:
@@ -115,10 +115,10 @@ class Sessions:
         """
         holder, now = self._tokens.check(token), self._tokens.now()
         ends_ms = min(now + SESSION_MS, holder.expires_ms or now + SESSION_MS)
-        session = Session(holder, secrets.token_hex(_SESSION_BYTES), Millis(ends_ms))
+        session = BrowserSession(holder, secrets.token_hex(_SESSION_BYTES), Millis(ends_ms))
         return session, f"{holder.id}.{ends_ms}.{session.id}.{self._mac(session)}"
 
-    def of(self, cookie: str) -> Session:
+    def of(self, cookie: str) -> BrowserSession:
         """The session of a cookie.
 
         Raises:
@@ -128,7 +128,7 @@ class Sessions:
         self.check(session)
         return session
 
-    def check(self, session: Session) -> None:
+    def check(self, session: BrowserSession) -> None:
         """Check that a session goes on.
 
         Raises:
@@ -140,7 +140,7 @@ class Sessions:
         if ended or session.ends_ms <= self._tokens.now():
             raise NotAuthenticated("this session has ended", hint=_HINT)
 
-    def end(self, session: Session) -> None:
+    def end(self, session: BrowserSession) -> None:
         """End a session before its time."""
         now = self._tokens.now()
         with self._lock:
@@ -149,16 +149,16 @@ class Sessions:
                 del self._ended[next(iter(self._ended))]
             self._ended[session.id] = session.ends_ms
 
-    def _session(self, cookie: str) -> Session:
+    def _session(self, cookie: str) -> BrowserSession:
         parts = cookie[:_LONGEST_COOKIE].split(".")
         if len(parts) == 4 and parts[1].isascii() and parts[1].isdigit():
             key, end, name, mac = parts
-            session = Session(self._tokens.check(key), name, Millis(int(end)))
+            session = BrowserSession(self._tokens.check(key), name, Millis(int(end)))
             if hmac.compare_digest(mac.encode(), self._mac(session).encode()):
                 return session
         raise NotAuthenticated("this browser is not logged in", hint=_HINT)
 
-    def _mac(self, session: Session) -> str:
+    def _mac(self, session: BrowserSession) -> str:
         token = session.token
         text = f"{token.id}.{session.ends_ms}.{session.id}.{token.digest}"
         return hmac.new(self._key, text.encode(), hashlib.sha256).hexdigest()

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from eva_master.adapters.pages.live import Entry, Follower, Live
-from eva_master.adapters.pages.sessions import Session
+from eva_master.adapters.pages.live import Follower, Live, NewestRendering
+from eva_master.adapters.pages.sessions import BrowserSession
 from eva_wire.values.errors import NotAuthenticated
 
 _CHECK_S = 5.0
@@ -32,11 +32,11 @@ class EventStream(Response):
     def __init__(
         self,
         live: Live,
-        entry: Entry,
+        entry: NewestRendering,
         *,
         cursor: str,
-        session: Session,
-        check: Callable[[Session], None],
+        session: BrowserSession,
+        check: Callable[[BrowserSession], None],
         end: Callable[[], None],
     ) -> None:
         super().__init__()

@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 
 from eva_master.adapters.loop.collector import spare_lasting_values
 from eva_master.adapters.planner.fast_pickle import FastPickle
-from eva_master.adapters.planner.snapshot_diff import Receiver, SnapshotDiff
+from eva_master.adapters.planner.snapshot_diff import SnapshotDiff, SnapshotReceiver
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.packing.claims.asking import ask
 from eva_master.packing.reconfiguration.greedy_pass import GreedyPass
@@ -92,8 +92,8 @@ def _policy(source: PolicyRecipe) -> Policy:
 
 
 @cache
-def _snapshots() -> Receiver:
-    return Receiver()
+def _snapshots() -> SnapshotReceiver:
+    return SnapshotReceiver()
 
 
 def policy_ready(source: PolicyRecipe) -> None:
@@ -107,7 +107,7 @@ def planned(
     """Make a plan; whatever the policy raises is told in the answer."""
     asked = question.content
     try:
-        seen = (Receiver() if asked.apart else _snapshots()).snapshot(asked.snapshot)
+        seen = (SnapshotReceiver() if asked.apart else _snapshots()).snapshot(asked.snapshot)
         return FastPickle(Planned(*ask(_policy(source), seen, asked.memory)))
     except Exception as error:
         return Failed(described(error), traceback.format_exc())
@@ -117,7 +117,7 @@ def greedily_planned(question: FastPickle[PlanRequest]) -> FastPickle[Planned] |
     """Make a plan without the policy, whose memory stays as it is."""
     asked = question.content
     try:
-        seen = Receiver().snapshot(asked.snapshot)
+        seen = SnapshotReceiver().snapshot(asked.snapshot)
         return FastPickle(Planned(*ask(GreedyPass(), seen, asked.memory)))
     except Exception as error:
         return Failed(described(error), traceback.format_exc())

@@ -79,7 +79,7 @@ def _brief(view: JobView, sent_jobs: Mapping[str, JobView]) -> JobView:
     return view if before is None or before.spec is not view.spec else replace(view, spec=_KNOWN)
 
 
-class Receiver:
+class SnapshotReceiver:
     """Restores snapshots, at the receiving end."""
 
     def __init__(self) -> None:

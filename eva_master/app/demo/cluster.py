@@ -29,7 +29,7 @@ class DemoFailed(Exception):
     """The demo failed; the message says how."""
 
 
-class Cluster:
+class DemoCluster:
     """A cluster on this machine, from `start` to `stop`.
 
     Attributes:

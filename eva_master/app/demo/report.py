@@ -17,7 +17,7 @@ from eva_master.app.demo.story import Picture, Resumption, figures
 
 
 @dataclass(frozen=True)
-class Report:
+class DemoReport:
     """The end of the demo.
 
     Attributes:

@@ -15,9 +15,9 @@ from rich.console import Console
 
 from eva_client.cli.session import console, print_json
 from eva_client.cli.views.explanation import explain
-from eva_master.app.demo.cluster import Cluster, DemoFailed
+from eva_master.app.demo.cluster import DemoCluster, DemoFailed
 from eva_master.app.demo.jobs import FIRST_JOB, FIRST_WAVE, READERS, SECOND_WAVE, Submitter
-from eva_master.app.demo.report import Report
+from eva_master.app.demo.report import DemoReport
 from eva_master.app.demo.screen import Screen
 from eva_master.app.demo.story import ENDED, Picture, Story, called, resumptions
 from eva_master.app.demo.tasks import Tasks
@@ -45,14 +45,14 @@ class Demo:
         screen: Where it is shown.
     """
 
-    def __init__(self, cluster: Cluster, tasks: Tasks, screen: Screen) -> None:
+    def __init__(self, cluster: DemoCluster, tasks: Tasks, screen: Screen) -> None:
         self._cluster = cluster
         self._tasks = tasks
         self._screen = screen
         self._story = Story(READERS)
         self._explained = False
 
-    def run(self) -> Report:
+    def run(self) -> DemoReport:
         """Run the demo from the first job to the bill.
 
         Raises:
@@ -107,7 +107,7 @@ class Demo:
         tail = self._log(job).splitlines()[-_LOG_LINES:]
         return "\n".join([f"{job.name} {job.state}: {job.reason}", "the end of its log:", *tail])
 
-    def _report(self, last: Picture) -> Report:
+    def _report(self, last: Picture) -> DemoReport:
         resumed = [
             resumption for job in last.jobs for resumption in resumptions(job.name, self._log(job))
         ]
@@ -115,7 +115,7 @@ class Demo:
             raise DemoFailed("no job was moved and resumed from its checkpoint")
         if broken := [resumption for resumption in resumed if not resumption.continued]:
             raise DemoFailed(f"a job did not go on where it was: {broken}")
-        return Report(
+        return DemoReport(
             last,
             tuple(resumed),
             {job.name: self._story.places(job) for job in last.jobs},
@@ -167,7 +167,7 @@ def run(*, as_json: bool, keep: bool) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     out = console(stderr=as_json)
     out.print(_INTRODUCTION + "\n")
-    cluster = Cluster()
+    cluster = DemoCluster()
     tasks, report, code = None, None, 1
     try:
         with Screen(out) as screen:
@@ -199,7 +199,7 @@ def run(*, as_json: bool, keep: bool) -> int:
     return code
 
 
-def _present(report: Report, *, as_json: bool, out: Console) -> None:
+def _present(report: DemoReport, *, as_json: bool, out: Console) -> None:
     if as_json:
         print_json(report.shape())
         return

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from eva_master.adapters.identities.principals import Entry, principal_of
+from eva_master.adapters.identities.principals import AdmittedIdentity, principal_of
 from eva_master.app.sections.base import Section
 from eva_wire.settings.refusals import refusal
 from eva_wire.values.users import Role, is_owner
@@ -57,9 +57,9 @@ class Identity(Section):
         return self
 
     @property
-    def entry(self) -> Entry:
+    def entry(self) -> AdmittedIdentity:
         """The entry of the list."""
-        return Entry(principal_of(self.arn)[0], self.user, self.role)
+        return AdmittedIdentity(principal_of(self.arn)[0], self.user, self.role)
 
 
 def _check_once(identities: Sequence[Identity]) -> Sequence[Identity]:

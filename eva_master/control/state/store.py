@@ -24,7 +24,7 @@ from eva_master.control.state.parts.months import MonthLevels
 from eva_master.control.state.parts.over import Over
 from eva_master.control.state.parts.policy_memories import PolicyMemories, memories_of
 from eva_master.control.state.parts.results import Removals
-from eva_master.control.state.parts.sessions import Sessions
+from eva_master.control.state.parts.sessions import OpenSessions
 from eva_master.control.state.places import Places
 from eva_master.control.state.records import total_demand
 from eva_master.control.state.restoring import knowledge, launch, submission
@@ -98,7 +98,7 @@ class State:
         self.instances: dict[InstanceId, Instance] = {}
         self.job_accounts: dict[JobId, JobAccount] = {}
         self.instance_accounts: dict[InstanceId, InstanceAccount] = {}
-        self.sessions = Sessions(self._publish_instance)
+        self.sessions = OpenSessions(self._publish_instance)
         self.catalog = catalog
         self.memories = PolicyMemories(
             lambda name, value: self._unwritten.values.update({name: value})

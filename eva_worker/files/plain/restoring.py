@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from eva_worker.errors import Corrupt
-from eva_worker.files.beneath import Directory, Place, remove_tree
+from eva_worker.files.beneath import Directory, DirectoryEntry, remove_tree
 from eva_worker.files.download import FileEntry, each
 from eva_worker.files.objects import Objects
 from eva_worker.files.plain import contents, copies
@@ -115,7 +115,7 @@ async def _fetch(objects: Objects, run: str, entry: FileEntry, aside: Directory)
     """Download a file, unless an earlier try has."""
     parent, _, name = entry.path.rpartition("/")
     above = await asyncio.to_thread(lambda: aside.directory(parent, make=True)) if parent else aside
-    place = Place(above, name)
+    place = DirectoryEntry(above, name)
     if await asyncio.to_thread(_digest, place) != entry.sha256:
         await objects.fetch(copies.blob_key(run, entry.sha256), place, size=entry.size)
         digest = await asyncio.to_thread(_digest, place)
@@ -123,7 +123,7 @@ async def _fetch(objects: Objects, run: str, entry: FileEntry, aside: Directory)
             raise Corrupt(f"{entry.path[:200]!r}: digest {digest} instead of {entry.sha256}")
 
 
-def _digest(place: Place) -> str:
+def _digest(place: DirectoryEntry) -> str:
     """The digest of a file, empty if there is none."""
     with contextlib.suppress(OSError), place.directory.file(place.name) as file:
         return file.digest()

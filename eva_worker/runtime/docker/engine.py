@@ -102,7 +102,7 @@ def close_stream(stream: CancellableStream) -> None:
         stream.close()
 
 
-class EventStream:
+class ContainerEvents:
     """Follows the events of the containers of one worker, in one thread.
 
     An event is only a hint to look at a container. After each reconnect all containers have to be

@@ -24,7 +24,7 @@ from eva_worker.runtime.attaching import (
     MARK,
     NOT_PASSED_ON,
     OUTPUT,
-    Command,
+    AttachedCommand,
     Size,
 )
 from eva_worker.runtime.docker import handing
@@ -253,7 +253,9 @@ def _end_all(name: str, session: int, space: str) -> None:
         psutil.wait_procs(processes, timeout=_FIRST_LOOK_S)
 
 
-async def begin(client: Any, container: str, directory: Path, command: Command) -> EngineExecution:
+async def begin(
+    client: Any, container: str, directory: Path, command: AttachedCommand
+) -> EngineExecution:
     """Start a command in a container.
 
     Args:
@@ -272,7 +274,7 @@ async def begin(client: Any, container: str, directory: Path, command: Command) 
     return EngineExecution(started)
 
 
-def _start(client: Any, container: str, directory: Path, command: Command) -> Started:
+def _start(client: Any, container: str, directory: Path, command: AttachedCommand) -> Started:
     record = directory / _DIRECTORY / command.id
     # On disk before anything runs, so that the next agent ends what this one has begun.
     write_json(record, {})
@@ -304,7 +306,7 @@ def _start(client: Any, container: str, directory: Path, command: Command) -> St
     return started
 
 
-def _sized(command: Command) -> str:
+def _sized(command: AttachedCommand) -> str:
     """A line that sets the size of a terminal before the command looks at it."""
     if command.terminal is None:
         return ""

@@ -40,7 +40,7 @@ from eva_worker.process.durable_files import FULL, read_json, write_json
 from eva_worker.process.peers import descends, heads_a_namespace, in_control_group
 from eva_worker.process.pids import marked
 from eva_worker.runtime import Exit, Image, TaskSpec, Tell
-from eva_worker.runtime.attaching import MARK, Command, Execution
+from eva_worker.runtime.attaching import MARK, AttachedCommand, Execution
 from eva_worker.runtime.docker import execs, handing, parent, places, ports, stops
 from eva_worker.runtime.docker.confinement import (
     Confinement,
@@ -51,7 +51,7 @@ from eva_worker.runtime.docker.confinement import (
 from eva_worker.runtime.docker.engine import (
     FAILURES,
     RETRY_S,
-    EventStream,
+    ContainerEvents,
     connect,
     in_thread,
     now_ms,
@@ -116,7 +116,9 @@ class DockerRuntime:
         self._labels = labels_of(instance, self._root)
         network = network_of_builds(self._isolation)
         self._images = Images(client, self._root.with_name("contexts"), network)
-        self._events = EventStream(client, self._labels, happened=self._happened, back=self._back)
+        self._events = ContainerEvents(
+            client, self._labels, happened=self._happened, back=self._back
+        )
         self._loop = asyncio.get_running_loop()
         self._watches: dict[TaskKey, asyncio.Task[Exit]] = {}
         self._hints: dict[TaskKey, asyncio.Event] = {}
@@ -195,7 +197,7 @@ class DockerRuntime:
         # Commands beside the task are in its control group as well.
         return own and not await asyncio.to_thread(marked, pid, MARK)
 
-    async def execute(self, key: TaskKey, command: Command) -> Execution:
+    async def execute(self, key: TaskKey, command: AttachedCommand) -> Execution:
         """See `Runtime.execute`."""
         self._require_running(key)
         return await execs.begin(self._client, self._name(key), self._root / key.path, command)

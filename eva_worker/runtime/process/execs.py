@@ -23,7 +23,15 @@ from eva_worker.errors import AttachRefused
 from eva_worker.process.durable_files import read_json, write_json
 from eva_worker.process.exits import shell_code
 from eva_worker.process.pids import kill_marked, pidfd, readable, started_at
-from eva_worker.runtime.attaching import ERROR, FRAME_BYTES, HANG_UP_S, MARK, OUTPUT, Command, Size
+from eva_worker.runtime.attaching import (
+    ERROR,
+    FRAME_BYTES,
+    HANG_UP_S,
+    MARK,
+    OUTPUT,
+    AttachedCommand,
+    Size,
+)
 
 _RUN = (
     f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import exec_shim;"
@@ -201,7 +209,7 @@ class ShimExecution:
         self._close_input()
 
 
-async def begin(directory: Path, command: Command) -> ShimExecution:
+async def begin(directory: Path, command: AttachedCommand) -> ShimExecution:
     """Start a command beside the task whose shim works in a directory.
 
     Raises:
@@ -213,7 +221,7 @@ async def begin(directory: Path, command: Command) -> ShimExecution:
         raise AttachRefused(f"the command cannot be started: {error.strerror}") from error
 
 
-def _spawn(directory: Path, command: Command) -> Spawned:
+def _spawn(directory: Path, command: AttachedCommand) -> Spawned:
     record = directory / _DIRECTORY / command.id
     # On disk before anything runs, so that the next agent ends what this one has begun.
     write_json(record, {})
@@ -252,7 +260,7 @@ def _spawn(directory: Path, command: Command) -> Spawned:
     return Spawned(parent, control, inlet, outputs, terminal, record)
 
 
-def _streams(command: Command) -> tuple[int, list[int], dict[int, int]]:
+def _streams(command: AttachedCommand) -> tuple[int, list[int], dict[int, int]]:
     """Descriptors of a command's input, output and errors.
 
     Returns:

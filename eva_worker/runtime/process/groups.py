@@ -25,7 +25,7 @@ class NoGroups(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class TaskControlGroups:
     """The control groups of one task.
 
     Attributes:
@@ -120,7 +120,7 @@ class Groups:
             reasons.append(reason)
         raise NoGroups("; ".join(reasons) or f"{root} has no controllers of processes and memory")
 
-    def make(self, key: TaskKey, *, processes: int, memory_mib: int) -> Group:
+    def make(self, key: TaskKey, *, processes: int, memory_mib: int) -> TaskControlGroups:
         """Make the group of an attempt.
 
         Args:
@@ -134,7 +134,7 @@ class Groups:
         with self._lock:
             return self._made(key, processes, memory_mib)
 
-    def remove(self, group: Group) -> None:
+    def remove(self, group: TaskControlGroups) -> None:
         """Remove a group without processes, and what it was in if that is empty now."""
         with self._lock:
             group.remove()
@@ -142,7 +142,7 @@ class Groups:
                 with contextlib.suppress(OSError):
                     top.rmdir()
 
-    def _made(self, key: TaskKey, processes: int, memory_mib: int) -> Group:
+    def _made(self, key: TaskKey, processes: int, memory_mib: int) -> TaskControlGroups:
         name = str(key.path).replace("/", "-")
         directories = list(dict.fromkeys(top / name for top in self._tops.values()))
         if self._unified:
@@ -155,7 +155,7 @@ class Groups:
         for directory in directories:
             directory.mkdir(parents=True, exist_ok=True)
         self._limit(name, processes, memory_mib)
-        return Group(directories)
+        return TaskControlGroups(directories)
 
     def _limit(self, name: str, processes: int, memory_mib: int) -> None:
         (self._tops["pids"] / name / "pids.max").write_text(str(processes))

@@ -22,11 +22,11 @@ from eva_worker.process.durable_files import FULL, read_json, write_json
 from eva_worker.process.peers import descends
 from eva_worker.process.pids import family, kill_marked, pidfd, readable
 from eva_worker.runtime import Exit, Image, TaskSpec, Tell, script
-from eva_worker.runtime.attaching import Command, Execution
+from eva_worker.runtime.attaching import AttachedCommand, Execution
 from eva_worker.runtime.listening import on_this_machine
 from eva_worker.runtime.process import execs
 from eva_worker.runtime.process.confinement import TEMPORARY
-from eva_worker.runtime.process.groups import Group
+from eva_worker.runtime.process.groups import TaskControlGroups
 from eva_worker.runtime.process.measures import Measures
 from eva_worker.runtime.process.shim import SECRETS
 from eva_worker.runtime.short_names import make_link, remove_link
@@ -129,7 +129,7 @@ class ProcessRuntime:
             return False
         return await asyncio.to_thread(descends, pid, shim["pid"], shim["started"])
 
-    async def execute(self, key: TaskKey, command: Command) -> Execution:
+    async def execute(self, key: TaskKey, command: AttachedCommand) -> Execution:
         """See `Runtime.execute`."""
         self._require_running(key)
         return await execs.begin(self._root / key.path, command)
@@ -313,11 +313,13 @@ def _entrances(spec: TaskSpec, measures: Measures) -> Sequence[str]:
     return made.entrances
 
 
-def _group(spec: Mapping[str, Any] | None) -> Group | None:
+def _group(spec: Mapping[str, Any] | None) -> TaskControlGroups | None:
     """The control groups that a task was started in; `None` if it has none."""
     confinement = spec and spec.get("confinement")
     entrances = confinement["groups"] if confinement else ()
-    return Group([Path(entrance).parent for entrance in entrances]) if entrances else None
+    return (
+        TaskControlGroups([Path(entrance).parent for entrance in entrances]) if entrances else None
+    )
 
 
 def _exit_record(directory: Path, key: TaskKey) -> Exit:

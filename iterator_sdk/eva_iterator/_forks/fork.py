@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 from eva_iterator import _checkpoints
 from eva_iterator._forks import merging, parts
-from eva_iterator._forks.link import Link, Place, Round
+from eva_iterator._forks.link import ForkLink, ForkPlace, ForkRound
 from eva_iterator._forks.merging import BEST_FOLDER, MERGED_FILE, Interrupted, Merge, NothingKept
 from eva_iterator._forks.states import Unfit
-from eva_iterator._forks.turns import Done, There, Turn, next_turn
+from eva_iterator._forks.turns import Done, ForkStep, There, next_turn
 
 if TYPE_CHECKING:
     from eva_iterator._forks.sides import Host, Weights
@@ -43,7 +43,7 @@ class Fork:
         link: Link to the agent.
     """
 
-    def __init__(self, place: Place, session: Host) -> None:
+    def __init__(self, place: ForkPlace, session: Host) -> None:
         """Begins without having heard anything.
 
         Args:
@@ -51,12 +51,12 @@ class Fork:
             session: The process's connection to its agent.
         """
         self.place = place
-        self.link = Link()
+        self.link = ForkLink()
         self._session = session
         self._done = Done()
         self._made = 0  # steps since `_done` was brought up to date
         self._left: float = 0  # steps until it must look again
-        self._seen: Round | None = None
+        self._seen: ForkRound | None = None
         self._alone = False
         self._restored = False
         self._written: list[int] = []
@@ -137,22 +137,22 @@ class Fork:
         patience_s = max(forked.patience_s, self.place.patience_s)
         waits_until_s = time.monotonic() + patience_s
         acts = {
-            Turn.GIVE: self._give,
-            Turn.AVERAGE: self._average,
-            Turn.LOAD: self._load,
-            Turn.GO_BACK: self._go_back,
+            ForkStep.GIVE: self._give,
+            ForkStep.AVERAGE: self._average,
+            ForkStep.LOAD: self._load,
+            ForkStep.GO_BACK: self._go_back,
         }
         while not self._session.stop.requested:
             self.link.heard.clear()
             self._seen = self.link.round
             self._restore()
             turn, epoch = next_turn(self._seen, self._done, self._there())
-            if turn is Turn.TRAIN:
+            if turn is ForkStep.TRAIN:
                 self._enter(epoch)
                 return True
-            if turn is Turn.END:
+            if turn is ForkStep.END:
                 return False
-            if turn is Turn.WAIT:
+            if turn is ForkStep.WAIT:
                 if not self._wait(waits_until_s):
                     return True
             else:
@@ -272,7 +272,7 @@ class Fork:
         return _checkpoints.publish_as(self.place.directory / "merged", epoch, write)
 
     def _write_weights(
-        self, forked: Weights, merge: Merge, form: parts.Form | None, draft: Path
+        self, forked: Weights, merge: Merge, form: parts.PartForm | None, draft: Path
     ) -> None:
         if not merge.kept:
             base = self._path("merged", (self._seen.epoch if self._seen else 0) - 1)

@@ -17,7 +17,7 @@ BETTER_VARIABLE = "EVA_MERGE_BETTER"
 PATIENCE_VARIABLE = "EVA_MERGE_PATIENCE_MS"
 
 
-class Round(NamedTuple):
+class ForkRound(NamedTuple):
     """The agent's message about the present epoch; see `MergeRound` in iterator.proto."""
 
     epoch: int
@@ -30,7 +30,7 @@ class Round(NamedTuple):
     best: bool = False
 
 
-class Place(NamedTuple):
+class ForkPlace(NamedTuple):
     """Which fork of how many a program is, and where its merges are.
 
     Attributes:
@@ -58,7 +58,7 @@ class Place(NamedTuple):
         return self.check.startswith("accuracy") or self.check.endswith("acc")
 
 
-def place_in(environ: Mapping[str, str]) -> Place | None:
+def place_in(environ: Mapping[str, str]) -> ForkPlace | None:
     """The place that an environment names, None unless the program is a fork."""
     directory = environ.get(DIRECTORY_VARIABLE)
     fork, forks = shard_in(environ)
@@ -69,7 +69,7 @@ def place_in(environ: Mapping[str, str]) -> Place | None:
     except ValueError:
         patience_s = 0.0
     check, better = environ.get(CHECK_VARIABLE, ""), environ.get(BETTER_VARIABLE, "")
-    return Place(Path(directory), fork, forks, patience_s, check, better)
+    return ForkPlace(Path(directory), fork, forks, patience_s, check, better)
 
 
 def shard_in(environ: Mapping[str, str]) -> tuple[int, int]:
@@ -81,7 +81,7 @@ def shard_in(environ: Mapping[str, str]) -> tuple[int, int]:
     return (fork, forks) if 0 <= fork < forks <= MOST_FORKS else (0, 1)
 
 
-class Link:
+class ForkLink:
     """State that the looping thread and the reporter share.
 
     The reporter writes `round`, the looping thread the rest; each is replaced as a whole.
@@ -94,12 +94,12 @@ class Link:
     """
 
     def __init__(self) -> None:
-        self.round: Round | None = None
+        self.round: ForkRound | None = None
         self.given = 0
         self.merged = 0
         self.heard = threading.Event()
 
-    def hear(self, news: Round) -> None:
+    def hear(self, news: ForkRound) -> None:
         """Takes note of what the agent says; an epoch that is over is ignored."""
         current = self.round
         if news == current or (current is not None and news.epoch < current.epoch):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from eva_iterator._forks import formats, parts
-from eva_iterator._forks.parts import Form, LeftOut, Part
+from eva_iterator._forks.parts import ForkPart, LeftOut, PartForm
 from eva_iterator._forks.states import Mean
 
 MERGED_FILE = "merged.json"
@@ -32,7 +32,7 @@ class Merge(NamedTuple):
         left_out: The other ones, by fork.
     """
 
-    kept: tuple[Part, ...]
+    kept: tuple[ForkPart, ...]
     left_out: tuple[LeftOut, ...]
 
     @property
@@ -40,7 +40,7 @@ class Merge(NamedTuple):
         """Steps of the parts that are in it."""
         return sum(part.steps for part in self.kept)
 
-    def best(self, larger: bool) -> Part | None:
+    def best(self, larger: bool) -> ForkPart | None:
         """The part whose check metric is best, if any part has one.
 
         Args:
@@ -69,14 +69,14 @@ class Merge(NamedTuple):
         return json.dumps(value)
 
 
-def fastest(kept: Sequence[Part]) -> Part:
+def fastest(kept: Sequence[ForkPart]) -> ForkPart:
     """The part with most steps, and of these the first: what is not averaged is taken from it."""
     return min(kept, key=lambda part: (-part.steps, part.fork))
 
 
 def select(
     directory: Path, own: Path | None, *, own_function: bool, goes_on: Callable[[], bool]
-) -> tuple[Merge, Form | None]:
+) -> tuple[Merge, PartForm | None]:
     """Reads the parts of an epoch and decides which are averaged.
 
     Args:
@@ -95,7 +95,7 @@ def select(
         OSError: The directory cannot be read.
     """
     all_parts = parts.found(directory)
-    candidates = [part for part in all_parts if isinstance(part, Part)]
+    candidates = [part for part in all_parts if isinstance(part, ForkPart)]
     left_out = [part for part in all_parts if isinstance(part, LeftOut)]
     if not candidates:
         return Merge((), tuple(left_out)), None
@@ -118,7 +118,7 @@ def select(
 
 
 def write_mean(
-    kept: Sequence[Part], form: Form, directory: Path, goes_on: Callable[[], bool]
+    kept: Sequence[ForkPart], form: PartForm, directory: Path, goes_on: Callable[[], bool]
 ) -> None:
     """Writes the mean of parts, weighted by their steps.
 

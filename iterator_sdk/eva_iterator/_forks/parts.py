@@ -26,7 +26,7 @@ _ADVICE = "write weights into .npz, .npy, .pt or .pth files, or give Forked an `
 _NUMBER = re.compile(r"0|[1-9]\d?")
 
 
-class Part(NamedTuple):
+class ForkPart(NamedTuple):
     """The part that one fork gave: its files, and its account of them.
 
     Attributes:
@@ -56,7 +56,7 @@ class LeftOut(NamedTuple):
     reason: str
 
 
-class Form(NamedTuple):
+class PartForm(NamedTuple):
     """The required form of parts.
 
     Attributes:
@@ -72,7 +72,7 @@ class Form(NamedTuple):
     unpacked: dict[str, int]
 
 
-def found(directory: Path) -> list[Part | LeftOut]:
+def found(directory: Path) -> list[ForkPart | LeftOut]:
     """The parts of an epoch, by fork, with those that the agent could not fetch.
 
     Raises:
@@ -104,7 +104,7 @@ def weights_of(path: Path) -> list[str]:
     raise Unfit(f"`save` of a forked program wrote no weights: {_ADVICE}")
 
 
-def form_of(path: Path) -> Form:
+def form_of(path: Path) -> PartForm:
     """The form of a trusted part: the program's own.
 
     Raises:
@@ -118,7 +118,7 @@ def form_of(path: Path) -> Form:
         for _ in states.averaged(sample, name):
             pass
     unpacked = {name: 2 * formats.unpacked(path / name) + _SPARE for name in weights}
-    return Form(tuple(files), size_limit(path), samples, unpacked)
+    return PartForm(tuple(files), size_limit(path), samples, unpacked)
 
 
 def size_limit(path: Path) -> int:
@@ -131,7 +131,7 @@ def size_limit(path: Path) -> int:
     return 2 * sum((path / name).stat().st_size for name in _files(path)) + _SPARE
 
 
-def examine(part: Part, form: Form) -> None:
+def examine(part: ForkPart, form: PartForm) -> None:
     """Makes sure that a part can be averaged.
 
     Raises:
@@ -150,7 +150,7 @@ def examine(part: Part, form: Form) -> None:
             raise Unfit(f"{name}: {error}") from error
 
 
-def examine_files(part: Part, size: int) -> None:
+def examine_files(part: ForkPart, size: int) -> None:
     """Makes sure that a part has steps, plain files alone, and is not too large.
 
     Raises:
@@ -164,7 +164,7 @@ def examine_files(part: Part, size: int) -> None:
         raise Unfit(f"too large: {total} bytes, at most {size}")
 
 
-def _noted(fork: int, path: Path) -> Part | LeftOut:
+def _noted(fork: int, path: Path) -> ForkPart | LeftOut:
     note = _json(path / PART_FILE)
     steps = note.get("steps")
     check = note.get("check")
@@ -172,7 +172,7 @@ def _noted(fork: int, path: Path) -> Part | LeftOut:
         return LeftOut(fork, 0, f"{PART_FILE} cannot be read, or does not say its steps")
     if isinstance(check, bool) or not isinstance(check, (int, float)) or not math.isfinite(check):
         check = None
-    return Part(fork, steps, None if check is None else float(check), path)
+    return ForkPart(fork, steps, None if check is None else float(check), path)
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from eva_iterator._forks.parts import Part
+    from eva_iterator._forks.parts import ForkPart
     from eva_iterator._progress import Progress
     from eva_iterator._stop import Stop
 
@@ -17,7 +17,7 @@ class Weights(Protocol):
 
     save: Callable[[Path], object]
     load: Callable[[Path], object]
-    average: Callable[[Sequence[Part], Path], object] | None
+    average: Callable[[Sequence[ForkPart], Path], object] | None
     check: Callable[[], float] | None
     patience_s: float
 

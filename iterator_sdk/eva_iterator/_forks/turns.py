@@ -5,10 +5,10 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
-from eva_iterator._forks.link import Round
+from eva_iterator._forks.link import ForkRound
 
 
-class Turn(Enum):
+class ForkStep(Enum):
     """Steps of a fork between two training steps."""
 
     TRAIN = "train"
@@ -58,7 +58,7 @@ class There(NamedTuple):
     base: bool = False
 
 
-def next_turn(heard: Round | None, done: Done, there: There) -> tuple[Turn, int]:
+def next_turn(heard: ForkRound | None, done: Done, there: There) -> tuple[ForkStep, int]:
     """Decides what a fork does next.
 
     Args:
@@ -70,37 +70,37 @@ def next_turn(heard: Round | None, done: Done, there: There) -> tuple[Turn, int]
         The next step, and the epoch that it is about.
     """
     if heard is None:
-        return Turn.WAIT, 0
+        return ForkStep.WAIT, 0
     epoch = heard.epoch
     if heard.finished:
         return _last(heard, done, there)
     if epoch - 1 > done.merged:
-        return (Turn.LOAD if there.base else Turn.WAIT), epoch - 1
+        return (ForkStep.LOAD if there.base else ForkStep.WAIT), epoch - 1
     if heard.best and done.best < epoch - 1 and done.steps_in(epoch) == 0:
-        return Turn.GO_BACK, epoch - 1
+        return ForkStep.GO_BACK, epoch - 1
     if done.merged >= epoch:
-        return Turn.WAIT, epoch
+        return ForkStep.WAIT, epoch
     if heard.average and there.parts and done.failed < epoch:
-        return Turn.AVERAGE, epoch
+        return ForkStep.AVERAGE, epoch
     if done.given >= epoch and heard.forks != 1:
-        return (Turn.LOAD if there.merge else Turn.WAIT), epoch
+        return (ForkStep.LOAD if there.merge else ForkStep.WAIT), epoch
     return _in_epoch(heard, done.steps_in(epoch)), epoch
 
 
-def _last(heard: Round, done: Done, there: There) -> tuple[Turn, int]:
+def _last(heard: ForkRound, done: Done, there: There) -> tuple[ForkStep, int]:
     if heard.forks != 1:
         if there.merge and done.merged < heard.epoch:
-            return Turn.LOAD, heard.epoch
+            return ForkStep.LOAD, heard.epoch
         if there.base and done.merged < heard.epoch - 1:
-            return Turn.LOAD, heard.epoch - 1
-    return Turn.END, heard.epoch
+            return ForkStep.LOAD, heard.epoch - 1
+    return ForkStep.END, heard.epoch
 
 
-def _in_epoch(heard: Round, steps: int) -> Turn:
+def _in_epoch(heard: ForkRound, steps: int) -> ForkStep:
     if heard.give and steps:
-        return Turn.GIVE
+        return ForkStep.GIVE
     if heard.forks == 1:
-        return Turn.END if 0 < heard.quota <= steps else Turn.TRAIN
+        return ForkStep.END if 0 < heard.quota <= steps else ForkStep.TRAIN
     if heard.quota == 0:
-        return Turn.WAIT
-    return Turn.GIVE if steps >= heard.quota else Turn.TRAIN
+        return ForkStep.WAIT
+    return ForkStep.GIVE if steps >= heard.quota else ForkStep.TRAIN

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from eva_iterator._forks.link import Round
+from eva_iterator._forks.link import ForkRound
 
 
 @dataclass
@@ -52,12 +52,12 @@ class Coordinator:
         """Steps in the merges so far."""
         return sum(self.steps)
 
-    def answer(self, fork: int, given: int) -> Round:
+    def answer(self, fork: int, given: int) -> ForkRound:
         """The answer to a fork's report."""
         with self._lock:
             self._note(fork, given)
             epoch = self.epoch
-            return Round(
+            return ForkRound(
                 epoch=epoch.number,
                 base_steps=epoch.base,
                 quota=epoch.quotas.get(fork, 0),

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from eva_iterator import EvaIterator, Forked, Stopped
 from eva_iterator._forks.fork import Fork
-from eva_iterator._forks.link import Place, Round
-from eva_iterator._session import Session
+from eva_iterator._forks.link import ForkPlace, ForkRound
+from eva_iterator._session import AgentSession
 
 from tests.fakes.patience import DEADLINE_S
 
-Answer = Callable[[int, int], Round | None]
+Answer = Callable[[int, int], ForkRound | None]
 
 
 class Trainee:
@@ -40,9 +40,9 @@ class Trainee:
         check: str = "",
         patience_s: float = 600.0,
     ) -> None:
-        self.session = Session(None)
+        self.session = AgentSession(None)
         self.session.active = True
-        self.fork = Fork(Place(directory, fork, 8, 0.0, check), self.session)
+        self.fork = Fork(ForkPlace(directory, fork, 8, 0.0, check), self.session)
         self.session.fork = self.fork
         self.session.wake = self._report  # type: ignore[method-assign]
         self._answer = answer

@@ -16,7 +16,7 @@ from eva_master.adapters.loop.clock import SystemClock
 from eva_master.adapters.loop.gateway import LoopGateway
 from eva_master.adapters.loop.inbox import LiveInbox
 from eva_master.adapters.notices.addresses import target_of
-from eva_master.adapters.notices.outbox import Outbox
+from eva_master.adapters.notices.outbox import NoticeOutbox
 from eva_master.adapters.notices.receivers import Receiver
 from eva_master.adapters.notices.sender import NoticeSender, Pace
 from eva_master.adapters.store import SqlArchive, SqlJournal
@@ -164,7 +164,7 @@ class Feed:
     ) -> NoticeSender:
         """A sender; it is not started."""
         engine = self.journal.engine
-        outbox = Outbox(engine, {receiver.name for receiver in receivers}, most)
+        outbox = NoticeOutbox(engine, {receiver.name for receiver in receivers}, most)
         if receivers and outbox.read is None:
             outbox.read = outbox.newest_event()
         return NoticeSender(

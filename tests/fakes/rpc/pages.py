@@ -19,7 +19,7 @@ from starlette.routing import Route
 from eva_master.adapters.loop.clock import SystemClock
 from eva_master.adapters.pages.app import Pages, Site
 from eva_master.adapters.pages.server import Listener, PageServer, PageSocket
-from eva_master.adapters.pages.sessions import CODE_S, LoginCodes, Sessions
+from eva_master.adapters.pages.sessions import CODE_S, BrowserSessions, LoginCodes
 from eva_master.adapters.rpc.attach.page_door import PageDoor
 from eva_master.adapters.rpc.local_calls import LocalCalls
 from eva_master.adapters.rpc.server.tokens import Login
@@ -131,7 +131,7 @@ class PageMaster:
 
     master: RpcMaster
     codes: LoginCodes
-    sessions: Sessions
+    sessions: BrowserSessions
     directory: Path
     path: str
     routes: Sequence[Route]
@@ -166,7 +166,7 @@ async def page_master(
         directory, answer, pages=door, login=login, costs_clock=costs_clock, partitions=partitions
     ) as master:
         assert master.server is not None
-        sessions = Sessions(directory, master.tokens)
+        sessions = BrowserSessions(directory, master.tokens)
         calls = LocalCalls(master.access, master.tokens, master.server.services)
         gateway = master.loop.gateway
         made = Site("test", calls, sessions, codes, SystemClock(), gateway.latest)

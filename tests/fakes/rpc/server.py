@@ -22,7 +22,7 @@ from eva_master.adapters.identities.prover import IdentityProver
 from eva_master.adapters.loop.clock import SystemClock
 from eva_master.adapters.loop.gateway import Command, LoopGateway
 from eva_master.adapters.loop.inbox import LiveInbox
-from eva_master.adapters.notices.outbox import Outbox
+from eva_master.adapters.notices.outbox import NoticeOutbox
 from eva_master.adapters.notices.sender import NoticeSender
 from eva_master.adapters.objects import open_store
 from eva_master.adapters.objects.promises import Promises
@@ -464,7 +464,7 @@ def agent_certificates(gateway: LoopGateway) -> AgentCertificates:
 
 def no_notices(gateway: LoopGateway, archive: Archive) -> NoticeSender:
     """A sender of notices that has no receivers."""
-    outbox = Outbox(database(), ())
+    outbox = NoticeOutbox(database(), ())
     clock = SystemClock()
     return NoticeSender((), outbox, gateway=gateway, archive=archive, clock=clock, cluster="test")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from eva_master.adapters.pages.sessions import CODE_S, SESSION_MS, LoginCodes, Sessions
+from eva_master.adapters.pages.sessions import CODE_S, SESSION_MS, BrowserSessions, LoginCodes
 from eva_master.adapters.store import SqlJournal, UserTokens
 from eva_wire.values.errors import NotAuthenticated
 from eva_wire.values.ids import Millis
@@ -50,18 +50,18 @@ def test_a_code_is_good_for_a_minute(after_s: float, *, good: bool) -> None:
 def test_a_session_ends_after_twelve_hours(
     tmp_path: Path, tokens: UserTokens, clock: Clock
 ) -> None:
-    sessions = Sessions(tmp_path, tokens)
+    sessions = BrowserSessions(tmp_path, tokens)
     token, _ = tokens.create("ada", Role.USER)
     _, cookie = sessions.begin(token.id)
     clock.ms += SESSION_MS - 1
-    assert Sessions(tmp_path, tokens).of(cookie).token.owner == "ada", "also after a restart"
+    assert BrowserSessions(tmp_path, tokens).of(cookie).token.owner == "ada", "also after a restart"
     clock.ms += 1
     with pytest.raises(NotAuthenticated, match="has ended"):
         sessions.of(cookie)
 
 
 def test_a_cookie_with_another_end_is_none_of_ours(tmp_path: Path, tokens: UserTokens) -> None:
-    sessions = Sessions(tmp_path, tokens)
+    sessions = BrowserSessions(tmp_path, tokens)
     token, _ = tokens.create("ada", Role.USER)
     session, cookie = sessions.begin(token.id)
     with pytest.raises(NotAuthenticated, match="not logged in"):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from eva_master.adapters.identities.principals import Entry, principal_of
+from eva_master.adapters.identities.principals import AdmittedIdentity, principal_of
 from eva_master.adapters.identities.prover import IdentityProver
 from eva_master.adapters.identities.sts import Sts
 from eva_master.adapters.rpc.identities.service import identities_service
@@ -183,7 +183,7 @@ def test_tokens_that_are_lent_are_bounded_and_forgotten_after_a_month(
 
 def lets_in(clock: HandClock, *entries: tuple[str, str | None, Role]) -> IdentityProver:
     """Decides about the identities of a list."""
-    listed = [Entry(principal_of(arn)[0], owner, role) for arn, owner, role in entries]
+    listed = [AdmittedIdentity(principal_of(arn)[0], owner, role) for arn, owner, role in entries]
     return IdentityProver("lab", "", sts=Sts("us-east-2"), entries=listed, wall=clock.now)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from eva_client.attach.forwarding import Forwarding
-from eva_client.attach.places import Place
+from eva_client.attach.places import NamedRun
 from eva_client.rpc.master import Client
 from eva_wire.values.errors import AttachRefused, CannotListen, EvaError
 from eva_wire.values.users import Role
@@ -61,7 +61,7 @@ def client_of(master: RpcMaster) -> Client:
 
 def forwarding(world: AttachWorld, client: Client, port: int, errors: list[EvaError]) -> Forwarding:
     """A forwarding to the task."""
-    return Forwarding(client, Place(world.job).port(port), errors.append)
+    return Forwarding(client, NamedRun(world.job).port(port), errors.append)
 
 
 async def test_a_server_in_a_task_is_reached(world: AttachWorld, port: int) -> None:

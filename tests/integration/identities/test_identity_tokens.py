@@ -19,7 +19,7 @@ from structlog.testing import capture_logs
 from eva_client.cli import main
 from eva_client.identities import aws
 from eva_client.identities.proving import Proving
-from eva_master.adapters.identities.principals import Entry, principal_of
+from eva_master.adapters.identities.principals import AdmittedIdentity, principal_of
 from eva_master.adapters.identities.prover import IdentityProver
 from eva_master.adapters.identities.sts import Sts
 from eva_master.adapters.loop.clock import SystemClock
@@ -33,7 +33,7 @@ from tests.fakes.aws.sts import document, http, scripted_sts
 from tests.fakes.rpc.authority import authority
 from tests.fakes.rpc.server import RpcMaster, refusal, rpc_master
 
-ENTRIES = (Entry(principal_of(DEPLOYER)[0], "deployer", Role.OPERATOR),)
+ENTRIES = (AdmittedIdentity(principal_of(DEPLOYER)[0], "deployer", Role.OPERATOR),)
 
 
 def prover(endpoint: str = "", digest: str = "") -> IdentityProver:

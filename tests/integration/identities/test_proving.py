@@ -12,7 +12,7 @@ from botocore.auth import SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from eva_master.adapters.identities.principals import Entry, Grant, principal_of
+from eva_master.adapters.identities.principals import AdmittedIdentity, Grant, principal_of
 from eva_master.adapters.identities.prover import Challenge, IdentityProver
 from eva_master.adapters.identities.sts import Proof, Sts
 from eva_master.adapters.loop.clock import SystemClock
@@ -26,7 +26,7 @@ from tests.fakes.aws.sts import document, http, scripted_sts
 OTHER_REGION = "eu-west-1"
 DIGEST = "d" * 64
 OPERATOR = Grant("deployer", Role.OPERATOR)
-LISTED = (Entry(principal_of(DEPLOYER)[0], "deployer", Role.OPERATOR),)
+LISTED = (AdmittedIdentity(principal_of(DEPLOYER)[0], "deployer", Role.OPERATOR),)
 USUAL = Credentials(*CREDENTIALS.values())
 
 
@@ -82,7 +82,9 @@ async def test_a_listed_identity_is_let_in_as_the_list_says() -> None:
 
 async def test_temporary_credentials_prove_the_role() -> None:
     arn = "arn:aws:sts::123456789012:assumed-role/Lab/ana"
-    entry = Entry(principal_of("arn:aws:iam::123456789012:role/x/Lab")[0], None, Role.USER)
+    entry = AdmittedIdentity(
+        principal_of("arn:aws:iam::123456789012:role/x/Lab")[0], None, Role.USER
+    )
     master = IdentityProver(
         "lab",
         DIGEST,

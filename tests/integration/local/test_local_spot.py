@@ -20,7 +20,7 @@ from eva_master.model.catalog import Purchase, spot_family
 from eva_master.model.events import InstanceGone, InstanceUp
 from eva_wire.values.errors import InvalidRequest, NotFound
 from eva_wire.values.ids import InstanceId
-from eva_worker.link.notices import Metadata, Notice
+from eva_worker.link.notices import InterruptionNotice, Metadata
 from tests.integration.local.test_local_cloud import (
     LEAVER,
     NEVER_MS,
@@ -57,8 +57,8 @@ def metadata(bench: Bench, instance: InstanceId = ONE) -> Metadata:
     return Metadata(url)
 
 
-def noticed(service: Metadata) -> Notice:
-    found: Notice = until(service.notice)
+def noticed(service: Metadata) -> InterruptionNotice:
+    found: InterruptionNotice = until(service.notice)
     return found
 
 

@@ -18,7 +18,7 @@ import structlog
 from eva_master.adapters.notices import posting
 from eva_master.adapters.notices import sender as sender_module
 from eva_master.adapters.notices.addresses import target_of
-from eva_master.adapters.notices.outbox import Outbox
+from eva_master.adapters.notices.outbox import NoticeOutbox
 from eva_master.adapters.notices.posting import Poster
 from eva_master.adapters.notices.receivers import read_secret
 from eva_master.adapters.notices.sender import Pace
@@ -374,14 +374,14 @@ def test_a_database_that_is_locked_delays_notices_and_loses_none(
     monkeypatch.setattr(sender_module, "_TROUBLE_S", 0.01)
     locked, tries = threading.Event(), []
 
-    def flush(outbox: Outbox) -> None:
+    def flush(outbox: NoticeOutbox) -> None:
         if locked.is_set():
             tries.append(1)
             raise StorageError("database is locked")
         whole(outbox)
 
-    whole = Outbox.flush
-    monkeypatch.setattr(Outbox, "flush", flush)
+    whole = NoticeOutbox.flush
+    monkeypatch.setattr(NoticeOutbox, "flush", flush)
     server = make_server()
     with feed.sending(receiver(server.url, wanted=ALL)) as sender:
         feed.tell(FeedKind.LATE, "j-0")

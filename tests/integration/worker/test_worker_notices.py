@@ -11,7 +11,7 @@ from http import HTTPStatus
 
 import pytest
 
-from eva_worker.link.notices import Metadata, Notice, watch
+from eva_worker.link.notices import InterruptionNotice, Metadata, watch
 from tests.fakes.aws.metadata import MAINTENANCE, REBALANCE, FakeMetadata
 from tests.fakes.patience import DEADLINE_S
 
@@ -30,9 +30,9 @@ def test_there_is_none_until_the_service_says_so(service: FakeMetadata) -> None:
     metadata = Metadata(service.url)
     assert metadata.notice() is None
     service.documents[REBALANCE] = b'{"noticeTime": "2026-11-21T11:50:00Z"}'
-    assert metadata.notice() == Notice(0, "rebalance recommendation")
+    assert metadata.notice() == InterruptionNotice(0, "rebalance recommendation")
     service.interrupt(NOON)
-    assert metadata.notice() == Notice(NOON_MS, "spot interruption: terminate")
+    assert metadata.notice() == InterruptionNotice(NOON_MS, "spot interruption: terminate")
 
 
 def test_maintenance_of_an_instance_is_a_reason_to_leave(service: FakeMetadata) -> None:
@@ -50,9 +50,9 @@ def test_maintenance_of_an_instance_is_a_reason_to_leave(service: FakeMetadata) 
     assert metadata.notice() is None
     service.documents[MAINTENANCE] = json.dumps([over, {**event, "State": "active"}]).encode()
     words = "maintenance: instance-retirement not before 21 Nov 2026 09:00:43 GMT"
-    assert metadata.notice() == Notice(0, words)
+    assert metadata.notice() == InterruptionNotice(0, words)
     service.interrupt(NOON)
-    assert metadata.notice() == Notice(NOON_MS, "spot interruption: terminate")
+    assert metadata.notice() == InterruptionNotice(NOON_MS, "spot interruption: terminate")
 
 
 def test_a_token_that_is_over_is_replaced(service: FakeMetadata) -> None:
@@ -60,13 +60,13 @@ def test_a_token_that_is_over_is_replaced(service: FakeMetadata) -> None:
     assert metadata.notice() is None
     service.token = "second"
     service.interrupt(NOON)
-    assert metadata.notice() == Notice(NOON_MS, "spot interruption: terminate")
+    assert metadata.notice() == InterruptionNotice(NOON_MS, "spot interruption: terminate")
 
 
 async def test_each_notice_is_told_once_and_the_watch_ends_with_an_interruption(
     service: FakeMetadata,
 ) -> None:
-    told: list[Notice] = []
+    told: list[InterruptionNotice] = []
     watching = asyncio.create_task(watch(Metadata(service.url), told.append, every_s=0.01))
     async with asyncio.timeout(DEADLINE_S):
         service.status = HTTPStatus.INTERNAL_SERVER_ERROR  # It is out of order, and comes back.
@@ -77,7 +77,7 @@ async def test_each_notice_is_told_once_and_the_watch_ends_with_an_interruption(
         asked = service.asked
         while service.asked < asked + 10:
             await asyncio.sleep(0.01)
-        assert told == [Notice(0, "rebalance recommendation")]
+        assert told == [InterruptionNotice(0, "rebalance recommendation")]
         service.interrupt("not a time")  # Of no use, and no reason to give up.
         while service.asked < asked + 20:
             await asyncio.sleep(0.01)
@@ -87,7 +87,7 @@ async def test_each_notice_is_told_once_and_the_watch_ends_with_an_interruption(
 
 
 async def test_a_service_that_is_not_there_does_not_end_the_watch(service: FakeMetadata) -> None:
-    told: list[Notice] = []
+    told: list[InterruptionNotice] = []
     missing = Metadata("http://127.0.0.1:9")
     watching = asyncio.create_task(watch(missing, told.append, every_s=0.01))
     other = asyncio.create_task(watch(Metadata(service.url), told.append, every_s=0.01))

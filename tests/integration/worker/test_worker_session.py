@@ -12,7 +12,7 @@ import grpc
 from eva_wire._proto import worker_pb2 as pb
 from eva_worker.link.session import Session
 from eva_worker.orders import Progress, Report, TaskKey, Welcome
-from eva_worker.tasks.fence import Fence
+from eva_worker.tasks.fence import LeaseFence
 from eva_worker.tasks.registry import Tasks
 from tests.fakes.patience import DEADLINE_S
 from tests.fakes.rpc.master import FakeMaster
@@ -48,7 +48,7 @@ async def test_no_writer_outlives_its_session(tmp_path: Path) -> None:
         tasks=cast("Tasks", Idle()),
         welcomed=welcomed,
         notice=lambda: None,
-        fence=Fence(tmp_path / "lease"),
+        fence=LeaseFence(tmp_path / "lease"),
         dial=master.channel,
     )
     run = asyncio.create_task(session.run(up.set))

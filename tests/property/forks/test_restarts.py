@@ -16,8 +16,8 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from eva_iterator._forks.link import Link, Round
-from eva_iterator._forks.turns import Done, There, Turn, next_turn
+from eva_iterator._forks.link import ForkLink, ForkRound
+from eva_iterator._forks.turns import Done, ForkStep, There, next_turn
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -101,7 +101,7 @@ class Program:
 
     def __init__(self, files: Directories) -> None:
         self.files = files
-        self.link = Link()
+        self.link = ForkLink()
         self.done = Done()
         self.weights = ""
         self.ended = False
@@ -109,27 +109,27 @@ class Program:
     def turn(self, answer: MergeRound) -> None:
         """Hear the agent, and do what comes next."""
         names = ("epoch", "base_steps", "quota", "average", "give", "finished", "forks", "best")
-        self.link.hear(Round(**{name: getattr(answer, name) for name in names}))
+        self.link.hear(ForkRound(**{name: getattr(answer, name) for name in names}))
         heard = self.link.round
         epoch = 0 if heard is None else heard.epoch
         has = self.files.has
         there = There(has("parts", epoch), has("merged", epoch), has("merged", epoch - 1))
         turn, epoch = next_turn(heard, self.done, there)
-        if turn is Turn.TRAIN:
+        if turn is ForkStep.TRAIN:
             assert heard is not None
             steps = self.done.steps_in(epoch)
             most = heard.quota or steps + PER_TURN
             self.done = self.done._replace(epoch=epoch, steps=min(most, steps + PER_TURN))
-        elif turn is Turn.GIVE:
+        elif turn is ForkStep.GIVE:
             self.give(epoch)
-        elif turn is Turn.AVERAGE:
+        elif turn is ForkStep.AVERAGE:
             parts = self.files.here["parts", epoch]
             merge = Averaged(epoch, tuple(parts[it] for it in sorted(parts)))
             self.files.here["merged", epoch] = merge, tuple(sorted(parts))
             self._holds(merge, epoch)
-        elif turn is Turn.LOAD:
+        elif turn is ForkStep.LOAD:
             self._holds(self.files.here["merged", epoch][0], epoch)
-        self.ended = turn is Turn.END
+        self.ended = turn is ForkStep.END
 
     def give(self, epoch: int) -> None:
         part = Trained(self.weights, self.done.steps_in(epoch))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from eva_iterator._forks.link import Link, Round, place_in, shard_in
-from eva_iterator._forks.turns import Done, There, Turn, next_turn
+from eva_iterator._forks.link import ForkLink, ForkRound, place_in, shard_in
+from eva_iterator._forks.turns import Done, ForkStep, There, next_turn
 
 BOTH = There(parts=True, merge=True, base=True)
 
@@ -12,54 +12,74 @@ BOTH = There(parts=True, merge=True, base=True)
 @pytest.mark.parametrize(
     ("heard", "done", "there", "turn", "epoch"),
     [
-        (None, Done(), There(), Turn.WAIT, 0),
-        (Round(1, quota=5, forks=2), Done(), There(), Turn.TRAIN, 1),
-        (Round(1, quota=5, forks=2), Done(epoch=1, steps=4), There(), Turn.TRAIN, 1),
-        (Round(1, quota=5, forks=2), Done(epoch=1, steps=5), There(), Turn.GIVE, 1),
-        (Round(1, quota=5, forks=2, give=True), Done(epoch=1, steps=1), There(), Turn.GIVE, 1),
-        # A part needs a step.
-        (Round(1, quota=5, forks=2, give=True), Done(), There(), Turn.TRAIN, 1),
-        (Round(1, quota=0, forks=2, give=True), Done(), There(), Turn.WAIT, 1),
-        (Round(1, quota=0, forks=2), Done(), There(), Turn.WAIT, 1),
-        (Round(1, quota=5, forks=2), Done(given=1), There(), Turn.WAIT, 1),
-        (Round(1, quota=5, forks=2), Done(given=1), There(merge=True), Turn.LOAD, 1),
-        (Round(1, quota=5, average=True, forks=2), Done(given=1), BOTH, Turn.AVERAGE, 1),
-        (Round(1, quota=5, average=True, forks=2), Done(given=1), There(), Turn.WAIT, 1),
-        (Round(1, quota=0, average=True, forks=2), Done(), There(parts=True), Turn.AVERAGE, 1),
+        (None, Done(), There(), ForkStep.WAIT, 0),
+        (ForkRound(1, quota=5, forks=2), Done(), There(), ForkStep.TRAIN, 1),
+        (ForkRound(1, quota=5, forks=2), Done(epoch=1, steps=4), There(), ForkStep.TRAIN, 1),
+        (ForkRound(1, quota=5, forks=2), Done(epoch=1, steps=5), There(), ForkStep.GIVE, 1),
         (
-            Round(1, quota=5, average=True, forks=2),
-            Done(given=1, failed=1),
-            There(parts=True),
-            Turn.WAIT,
+            ForkRound(1, quota=5, forks=2, give=True),
+            Done(epoch=1, steps=1),
+            There(),
+            ForkStep.GIVE,
             1,
         ),
-        (Round(1, quota=5, forks=2), Done(given=1, merged=1), BOTH, Turn.WAIT, 1),
+        # A part needs a step.
+        (ForkRound(1, quota=5, forks=2, give=True), Done(), There(), ForkStep.TRAIN, 1),
+        (ForkRound(1, quota=0, forks=2, give=True), Done(), There(), ForkStep.WAIT, 1),
+        (ForkRound(1, quota=0, forks=2), Done(), There(), ForkStep.WAIT, 1),
+        (ForkRound(1, quota=5, forks=2), Done(given=1), There(), ForkStep.WAIT, 1),
+        (ForkRound(1, quota=5, forks=2), Done(given=1), There(merge=True), ForkStep.LOAD, 1),
+        (ForkRound(1, quota=5, average=True, forks=2), Done(given=1), BOTH, ForkStep.AVERAGE, 1),
+        (ForkRound(1, quota=5, average=True, forks=2), Done(given=1), There(), ForkStep.WAIT, 1),
+        (
+            ForkRound(1, quota=0, average=True, forks=2),
+            Done(),
+            There(parts=True),
+            ForkStep.AVERAGE,
+            1,
+        ),
+        (
+            ForkRound(1, quota=5, average=True, forks=2),
+            Done(given=1, failed=1),
+            There(parts=True),
+            ForkStep.WAIT,
+            1,
+        ),
+        (ForkRound(1, quota=5, forks=2), Done(given=1, merged=1), BOTH, ForkStep.WAIT, 1),
         # What it did in an epoch that was closed without it is of no use.
-        (Round(2, quota=5, forks=2), Done(epoch=1, steps=4), There(), Turn.WAIT, 1),
-        (Round(2, quota=5, forks=2), Done(epoch=1, steps=4), BOTH, Turn.LOAD, 1),
-        (Round(2, quota=3, forks=2), Done(1, 4, 1, 1), There(), Turn.TRAIN, 2),
-        (Round(9, quota=3, forks=2), Done(), There(base=True), Turn.LOAD, 8),
-        (Round(4, quota=0, forks=1), Done(4, 99, 3, 3), There(), Turn.TRAIN, 4),
-        (Round(4, quota=99, forks=1), Done(4, 99, 3, 3), There(), Turn.END, 4),
+        (ForkRound(2, quota=5, forks=2), Done(epoch=1, steps=4), There(), ForkStep.WAIT, 1),
+        (ForkRound(2, quota=5, forks=2), Done(epoch=1, steps=4), BOTH, ForkStep.LOAD, 1),
+        (ForkRound(2, quota=3, forks=2), Done(1, 4, 1, 1), There(), ForkStep.TRAIN, 2),
+        (ForkRound(9, quota=3, forks=2), Done(), There(base=True), ForkStep.LOAD, 8),
+        (ForkRound(4, quota=0, forks=1), Done(4, 99, 3, 3), There(), ForkStep.TRAIN, 4),
+        (ForkRound(4, quota=99, forks=1), Done(4, 99, 3, 3), There(), ForkStep.END, 4),
         # Of a part that was not merged the steps are its own again.
-        (Round(4, quota=99, forks=1), Done(4, 9, 4, 3), There(base=True), Turn.TRAIN, 4),
-        (Round(4, quota=9, forks=1, best=True), Done(merged=3), There(), Turn.GO_BACK, 3),
-        (Round(4, quota=9, forks=1, best=True), Done(4, 1, 3, 3, 3), There(), Turn.TRAIN, 4),
-        (Round(4, finished=True), Done(merged=3), There(), Turn.END, 4),
-        (Round(4, finished=True), Done(merged=2), There(base=True), Turn.LOAD, 3),
-        (Round(4, finished=True), Done(merged=3), There(merge=True), Turn.LOAD, 4),
-        (Round(4, finished=True, forks=1), Done(merged=2), BOTH, Turn.END, 4),
+        (ForkRound(4, quota=99, forks=1), Done(4, 9, 4, 3), There(base=True), ForkStep.TRAIN, 4),
+        (ForkRound(4, quota=9, forks=1, best=True), Done(merged=3), There(), ForkStep.GO_BACK, 3),
+        (
+            ForkRound(4, quota=9, forks=1, best=True),
+            Done(4, 1, 3, 3, 3),
+            There(),
+            ForkStep.TRAIN,
+            4,
+        ),
+        (ForkRound(4, finished=True), Done(merged=3), There(), ForkStep.END, 4),
+        (ForkRound(4, finished=True), Done(merged=2), There(base=True), ForkStep.LOAD, 3),
+        (ForkRound(4, finished=True), Done(merged=3), There(merge=True), ForkStep.LOAD, 4),
+        (ForkRound(4, finished=True, forks=1), Done(merged=2), BOTH, ForkStep.END, 4),
     ],
 )
-def test_next_turn(heard: Round | None, done: Done, there: There, turn: Turn, epoch: int) -> None:
+def test_next_turn(
+    heard: ForkRound | None, done: Done, there: There, turn: ForkStep, epoch: int
+) -> None:
     assert next_turn(heard, done, there) == (turn, epoch)
 
 
 def test_an_epoch_that_is_over_is_not_heard() -> None:
-    link = Link()
-    link.hear(Round(2, quota=5))
-    link.hear(Round(1, quota=7))
-    assert link.round == Round(2, quota=5)
+    link = ForkLink()
+    link.hear(ForkRound(2, quota=5))
+    link.hear(ForkRound(1, quota=7))
+    assert link.round == ForkRound(2, quota=5)
 
 
 @pytest.mark.parametrize(

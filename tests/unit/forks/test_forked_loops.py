@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from eva_iterator._forks import fork as fork_module
-from eva_iterator._forks.link import Round
+from eva_iterator._forks.link import ForkRound
 
 from tests.fakes.forks.coordinator import Coordinator
 from tests.fakes.forks.program import Trainee, run_together
@@ -103,8 +103,8 @@ def test_the_best_part_can_be_gone_back_to(tmp_path: Path) -> None:
     coordinator = Coordinator(tmp_path, {0: 3, 1: 1}, total=4)
     run_all(coordinator, check="loss")
 
-    def alone(fork: int, given: int) -> Round:
-        return Round(epoch=2, base_steps=4, quota=5, forks=1, best=True)
+    def alone(fork: int, given: int) -> ForkRound:
+        return ForkRound(epoch=2, base_steps=4, quota=5, forks=1, best=True)
 
     trainee = Trainee(0, coordinator.directory(1), alone).run()
     assert trainee.loaded == ["00000001", "best"]
@@ -158,8 +158,8 @@ def test_parts_that_all_are_bad_leave_the_merge_before(tmp_path: Path) -> None:
 def test_a_part_that_was_asked_for_early_has_the_steps_so_far(tmp_path: Path) -> None:
     give = False
 
-    def answer(fork: int, given: int) -> Round:
-        return Round(epoch=1, quota=100, forks=2, give=give, finished=given == 1)
+    def answer(fork: int, given: int) -> ForkRound:
+        return ForkRound(epoch=1, quota=100, forks=2, give=give, finished=given == 1)
 
     def on_step(trainee: Trainee) -> None:
         nonlocal give
@@ -176,8 +176,8 @@ def test_a_part_that_was_asked_for_early_has_the_steps_so_far(tmp_path: Path) ->
 
 
 def test_a_part_that_was_asked_for_at_once_has_one_step(tmp_path: Path) -> None:
-    def answer(fork: int, given: int) -> Round:
-        return Round(epoch=1, quota=100, forks=2, give=True, finished=given == 1)
+    def answer(fork: int, given: int) -> ForkRound:
+        return ForkRound(epoch=1, quota=100, forks=2, give=True, finished=given == 1)
 
     trainee = Trainee(1, tmp_path, answer).run()
     assert trainee.made == 1
@@ -192,7 +192,7 @@ def test_a_stop_in_an_epoch_gives_what_was_done_and_publishes_no_checkpoint(
     def on_step(trainee: Trainee) -> None:
         trainee.session.stop.requested = trainee.made == 3
 
-    trainee = Trainee(1, tmp_path, lambda fork, given: Round(epoch=1, quota=9, forks=2))
+    trainee = Trainee(1, tmp_path, lambda fork, given: ForkRound(epoch=1, quota=9, forks=2))
     trainee.on_step = on_step
     trainee.run(checkpoint=trainee.save)
     assert json.loads((tmp_path / "given/00000001/part.json").read_text())["steps"] == 3
@@ -205,7 +205,7 @@ def test_a_stop_may_end_a_forked_loop_like_its_data(tmp_path: Path) -> None:
     def on_step(trainee: Trainee) -> None:
         trainee.session.stop.requested = trainee.made == 3
 
-    trainee = Trainee(1, tmp_path, lambda fork, given: Round(epoch=1, quota=9, forks=2))
+    trainee = Trainee(1, tmp_path, lambda fork, given: ForkRound(epoch=1, quota=9, forks=2))
     trainee.on_step = on_step
     trainee.run(on_stop="end")
     assert (trainee.made, trainee.stopped_with) == (3, None)
@@ -213,9 +213,9 @@ def test_a_stop_may_end_a_forked_loop_like_its_data(tmp_path: Path) -> None:
 
 
 def test_a_stop_while_it_waits_ends_the_loop(tmp_path: Path) -> None:
-    def answer(fork: int, given: int) -> Round:
+    def answer(fork: int, given: int) -> ForkRound:
         trainee.session.stop.requested = given == 1
-        return Round(epoch=1, quota=2, forks=2)
+        return ForkRound(epoch=1, quota=2, forks=2)
 
     trainee = Trainee(1, tmp_path, answer)
     trainee.run()
@@ -223,13 +223,13 @@ def test_a_stop_while_it_waits_ends_the_loop(tmp_path: Path) -> None:
 
 
 def test_a_stop_while_it_averages_publishes_nothing(tmp_path: Path) -> None:
-    def answer(fork: int, given: int) -> Round:
+    def answer(fork: int, given: int) -> ForkRound:
         parts = tmp_path / "parts/00000001"
         if given and not parts.exists():
             for one in (0, 1):
                 (parts / str(one)).mkdir(parents=True)
             trainee.session.stop.requested = True
-        return Round(epoch=1, quota=2, forks=2, average=True)
+        return ForkRound(epoch=1, quota=2, forks=2, average=True)
 
     trainee = Trainee(1, tmp_path, answer)
     trainee.run()
@@ -241,15 +241,15 @@ def test_a_struck_fork_drops_its_steps_and_takes_the_merge(tmp_path: Path) -> No
     merge = tmp_path / "merged/00000001"
     merge.mkdir(parents=True)
     np.savez(merge / "model.npz", weights=np.full(3, 3.0), count=np.array(3))
-    said = Round(epoch=1, quota=50, forks=2)
+    said = ForkRound(epoch=1, quota=50, forks=2)
 
     def on_step(trainee: Trainee) -> None:
         nonlocal said
         if trainee.made == 10:
-            said = Round(epoch=2, base_steps=3, quota=2, forks=2)
+            said = ForkRound(epoch=2, base_steps=3, quota=2, forks=2)
             trainee._report()
 
-    def answer(fork: int, given: int) -> Round:
+    def answer(fork: int, given: int) -> ForkRound:
         return said._replace(finished=given == 2)
 
     trainee = Trainee(4, tmp_path, answer)
@@ -271,7 +271,7 @@ def test_the_only_fork_goes_on_as_a_job_without_forks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EVA_CHECKPOINT_DIR", str(tmp_path / "checkpoints"))
-    said = Round(epoch=3, base_steps=7, quota=10, forks=1)
+    said = ForkRound(epoch=3, base_steps=7, quota=10, forks=1)
     (tmp_path / "merged/00000002").mkdir(parents=True)
     first = Trainee(0, tmp_path, lambda fork, given: said)
     first.save(tmp_path / "merged/00000002")
@@ -295,7 +295,7 @@ def test_the_only_fork_goes_on_as_a_job_without_forks(
 
 
 def test_a_job_that_goes_on_without_a_fork_has_it_end(tmp_path: Path) -> None:
-    trainee = Trainee(1, tmp_path, lambda fork, given: Round(epoch=2, finished=True, forks=1))
+    trainee = Trainee(1, tmp_path, lambda fork, given: ForkRound(epoch=2, finished=True, forks=1))
     trainee.run()
     assert trainee.made == 0
     assert trainee.session.stopping
@@ -303,7 +303,7 @@ def test_a_job_that_goes_on_without_a_fork_has_it_end(tmp_path: Path) -> None:
 
 
 def test_state_that_cannot_be_averaged_is_refused_with_advice(tmp_path: Path) -> None:
-    trainee = Trainee(0, tmp_path, lambda fork, given: Round(epoch=1, quota=1, forks=2))
+    trainee = Trainee(0, tmp_path, lambda fork, given: ForkRound(epoch=1, quota=1, forks=2))
     trainee.forked.save = lambda path: (path / "model.pkl").write_bytes(b"x")
     with pytest.raises(ValueError, match=r"model\.pkl: write weights into \.npz"):
         trainee.run()

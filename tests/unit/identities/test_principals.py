@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from eva_master.adapters.identities.principals import Entry, Grant, grant, principal_of
+from eva_master.adapters.identities.principals import AdmittedIdentity, Grant, grant, principal_of
 from eva_master.app.sections.identities import Identities
 from eva_wire.values.errors import NotAuthorised
 from eva_wire.values.users import Role
@@ -13,11 +13,11 @@ from eva_wire.values.users import Role
 IAM, STS = "arn:aws:iam::123456789012", "arn:aws:sts::123456789012"
 
 
-def entry(arn: str, owner: str | None = "ana", role: Role = Role.USER) -> Entry:
-    return Entry(principal_of(arn)[0], owner, role)
+def entry(arn: str, owner: str | None = "ana", role: Role = Role.USER) -> AdmittedIdentity:
+    return AdmittedIdentity(principal_of(arn)[0], owner, role)
 
 
-def given(entries: list[Entry], arn: str) -> Grant:
+def given(entries: list[AdmittedIdentity], arn: str) -> Grant:
     return grant(entries, *principal_of(arn))
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import eva_iterator
 import pytest
 from eva_iterator import EvaIterator, Stopped, _session
-from eva_iterator._session import Session
+from eva_iterator._session import AgentSession
 
 
 class Loader:
@@ -40,10 +40,12 @@ def outside(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def inside(outside: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
+def inside(
+    outside: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[AgentSession]:
     """A session with an agent that never hears of it."""
     monkeypatch.setenv("EVA_CHECKPOINT_DIR", str(tmp_path))
-    session = Session(None)
+    session = AgentSession(None)
     session.active = True
     monkeypatch.setattr(_session, "_session", session)
     before = signal.getsignal(signal.SIGTERM)
@@ -122,7 +124,7 @@ def test_refuses_figures_that_are_none(environment: str, request: pytest.Fixture
         eva_iterator.set_total(-1)
 
 
-def test_counts_steps_over_epochs_and_loaders(inside: Session) -> None:
+def test_counts_steps_over_epochs_and_loaders(inside: AgentSession) -> None:
     first, second = EvaIterator(Loader(3)), EvaIterator(Loader(5))
     for _ in range(2):
         assert list(first) == [0, 1, 2]
@@ -132,7 +134,7 @@ def test_counts_steps_over_epochs_and_loaders(inside: Session) -> None:
     assert inside.progress.steps() == 2 * (3 + 5) + 11
 
 
-def test_counts_a_step_once_its_body_is_done(inside: Session) -> None:
+def test_counts_a_step_once_its_body_is_done(inside: AgentSession) -> None:
     seen = [inside.progress.steps() for _ in EvaIterator(range(3))]
     assert seen == [0, 1, 2]
     for i in EvaIterator(range(3)):
@@ -141,12 +143,12 @@ def test_counts_a_step_once_its_body_is_done(inside: Session) -> None:
     assert inside.progress.steps() == 4
 
 
-def test_counts_nested_and_interleaved_loops(inside: Session) -> None:
+def test_counts_nested_and_interleaved_loops(inside: AgentSession) -> None:
     assert list(zip(EvaIterator(range(3)), EvaIterator(range(3)), strict=True))
     assert inside.progress.steps() == 6
 
 
-def test_total_is_the_last_one_said_and_never_a_length(inside: Session) -> None:
+def test_total_is_the_last_one_said_and_never_a_length(inside: AgentSession) -> None:
     wrapped = EvaIterator(Loader(3))
     list(wrapped)
     assert inside.progress.total_steps == 0
@@ -156,14 +158,14 @@ def test_total_is_the_last_one_said_and_never_a_length(inside: Session) -> None:
     assert inside.progress.total_steps == 40
 
 
-def interrupted(session: Session, stop_at: int) -> Iterator[int]:
+def interrupted(session: AgentSession, stop_at: int) -> Iterator[int]:
     """Five items; the program is asked to stop before one of them."""
     for item in range(5):
         session.stop.requested |= item == stop_at
         yield item
 
 
-def test_a_stop_finishes_the_step_publishes_and_ends_the_program(inside: Session) -> None:
+def test_a_stop_finishes_the_step_publishes_and_ends_the_program(inside: AgentSession) -> None:
     done, after = [], []
 
     def train() -> None:
@@ -185,7 +187,7 @@ def test_a_stop_finishes_the_step_publishes_and_ends_the_program(inside: Session
     assert inside.progress.saved_steps(1) == 3
 
 
-def test_a_stop_may_end_the_loop_like_its_data(inside: Session) -> None:
+def test_a_stop_may_end_the_loop_like_its_data(inside: AgentSession) -> None:
     done = []
     for _epoch in range(3):
         for i in EvaIterator(range(9), checkpoint=save, on_stop="end"):
@@ -201,7 +203,7 @@ class Untouchable:
         raise AssertionError("started its workers for nothing")
 
 
-def test_later_loops_stop_before_their_first_step(inside: Session) -> None:
+def test_later_loops_stop_before_their_first_step(inside: AgentSession) -> None:
     inside.stop.requested = True
     with pytest.raises(Stopped):
         list(EvaIterator(Untouchable(), checkpoint=save))
@@ -209,7 +211,7 @@ def test_later_loops_stop_before_their_first_step(inside: Session) -> None:
     assert eva_iterator.latest_checkpoint() is None, "there was nothing to save"
 
 
-def test_a_stop_between_loops_is_saved_by_the_next_one(inside: Session) -> None:
+def test_a_stop_between_loops_is_saved_by_the_next_one(inside: AgentSession) -> None:
     list(EvaIterator(range(3), checkpoint=save))
     inside.stop.requested = True
     for _ in range(2):  # A program that swallows it gets no further.
@@ -220,7 +222,7 @@ def test_a_stop_between_loops_is_saved_by_the_next_one(inside: Session) -> None:
 
 @pytest.mark.parametrize("stop_at", [0, 2])
 def test_a_stop_within_a_loop_that_saves_nothing_is_saved_by_the_one_before(
-    inside: Session, stop_at: int
+    inside: AgentSession, stop_at: int
 ) -> None:
     """As in a validation after the training of each epoch."""
     list(EvaIterator(range(3), checkpoint=save))
@@ -232,7 +234,7 @@ def test_a_stop_within_a_loop_that_saves_nothing_is_saved_by_the_one_before(
     assert eva_iterator.latest_checkpoint().name == "00000001", "all is saved"
 
 
-def test_a_loop_that_was_left_is_saved_by_the_next_one(inside: Session) -> None:
+def test_a_loop_that_was_left_is_saved_by_the_next_one(inside: AgentSession) -> None:
     for i in EvaIterator(range(5), checkpoint=save):
         if i == 3:
             break
@@ -243,7 +245,7 @@ def test_a_loop_that_was_left_is_saved_by_the_next_one(inside: Session) -> None:
 
 
 def test_what_a_loop_has_saved_is_not_saved_again_by_one_that_saves_nothing(
-    inside: Session,
+    inside: AgentSession,
 ) -> None:
     list(EvaIterator(range(3), total=3, checkpoint=save))
     inside.stop.requested = True
@@ -252,7 +254,7 @@ def test_what_a_loop_has_saved_is_not_saved_again_by_one_that_saves_nothing(
     assert eva_iterator.latest_checkpoint().name == "00000001"
 
 
-def test_a_loop_within_a_step_that_is_saved_ends_with_its_data(inside: Session) -> None:
+def test_a_loop_within_a_step_that_is_saved_ends_with_its_data(inside: AgentSession) -> None:
     """A validation in the middle of a step, or batches in the step of an epoch."""
     inner: list[int] = []
     finished = []
@@ -268,7 +270,7 @@ def test_a_loop_within_a_step_that_is_saved_ends_with_its_data(inside: Session) 
     assert inside.progress.saved_steps(1) == 2 * 5 + 2
 
 
-def test_an_inner_loop_that_saves_stops_at_once(inside: Session) -> None:
+def test_an_inner_loop_that_saves_stops_at_once(inside: AgentSession) -> None:
     inner: list[int] = []
 
     def train() -> None:
@@ -284,7 +286,7 @@ def test_an_inner_loop_that_saves_stops_at_once(inside: Session) -> None:
 
 
 def test_a_step_whose_inner_loader_dies_of_the_signal_is_not_saved(
-    inside: Session, caplog: pytest.LogCaptureFixture
+    inside: AgentSession, caplog: pytest.LogCaptureFixture
 ) -> None:
     def loader() -> Iterator[int]:
         yield 1
@@ -301,7 +303,7 @@ def test_a_step_whose_inner_loader_dies_of_the_signal_is_not_saved(
     assert "which is not saved" in caplog.text
 
 
-def test_a_stop_within_the_last_fetch_is_saved(inside: Session) -> None:
+def test_a_stop_within_the_last_fetch_is_saved(inside: AgentSession) -> None:
     def loader() -> Iterator[int]:
         yield 1
         inside.stop.requested = True
@@ -311,7 +313,7 @@ def test_a_stop_within_the_last_fetch_is_saved(inside: Session) -> None:
     assert eva_iterator.latest_checkpoint() is not None
 
 
-def test_a_loader_that_fails_because_of_the_stop_is_no_failure(inside: Session) -> None:
+def test_a_loader_that_fails_because_of_the_stop_is_no_failure(inside: AgentSession) -> None:
     def loader() -> Iterator[int]:
         yield 1
         inside.stop.requested = True
@@ -322,7 +324,7 @@ def test_a_loader_that_fails_because_of_the_stop_is_no_failure(inside: Session) 
     assert eva_iterator.latest_checkpoint() is not None
 
 
-def test_a_stop_runs_what_the_program_closes(inside: Session) -> None:
+def test_a_stop_runs_what_the_program_closes(inside: AgentSession) -> None:
     closed = []
 
     @contextlib.contextmanager
@@ -353,7 +355,7 @@ def test_a_stop_runs_what_the_program_closes(inside: Session) -> None:
     assert sorted(closed) == ["finally", "generator", "with"]
 
 
-def test_the_thread_that_iterates_is_the_one_that_is_stopped(inside: Session) -> None:
+def test_the_thread_that_iterates_is_the_one_that_is_stopped(inside: AgentSession) -> None:
     def train() -> None:
         for _ in EvaIterator(range(9), checkpoint=save):
             inside.stop.requested = True
@@ -380,7 +382,7 @@ print([pickle.loads(pickle.dumps(Stopped(code))).code for code in (143, 0)])
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "[143, 0]\n"
 
 
-def test_a_loader_that_fails_for_itself_is_heard(inside: Session) -> None:
+def test_a_loader_that_fails_for_itself_is_heard(inside: AgentSession) -> None:
     def loader() -> Iterator[int]:
         yield 1
         raise RuntimeError("bad record")
@@ -389,7 +391,7 @@ def test_a_loader_that_fails_for_itself_is_heard(inside: Session) -> None:
         list(EvaIterator(loader(), checkpoint=save))
 
 
-def test_a_checkpoint_that_fails_is_heard(inside: Session) -> None:
+def test_a_checkpoint_that_fails_is_heard(inside: AgentSession) -> None:
     def fail(directory: Path) -> None:
         raise OSError("disk full")
 
@@ -401,7 +403,7 @@ def test_a_checkpoint_that_fails_is_heard(inside: Session) -> None:
     assert eva_iterator.latest_checkpoint() is None
 
 
-def test_publishes_when_due_and_goes_on(inside: Session) -> None:
+def test_publishes_when_due_and_goes_on(inside: AgentSession) -> None:
     done = []
     for i in EvaIterator(range(6), checkpoint=save, checkpoint_every_s=1000):
         if i in {1, 3}:
@@ -412,7 +414,7 @@ def test_publishes_when_due_and_goes_on(inside: Session) -> None:
     assert eva_iterator.latest_checkpoint().name == "00000002"
 
 
-def test_publishes_after_the_last_step_of_all(inside: Session) -> None:
+def test_publishes_after_the_last_step_of_all(inside: AgentSession) -> None:
     wrapped = EvaIterator(range(3), total=6, checkpoint=save)
     list(wrapped)
     assert eva_iterator.latest_checkpoint() is None, "one more epoch is to come"
@@ -425,10 +427,10 @@ def test_publishes_after_the_last_step_of_all(inside: Session) -> None:
     assert eva_iterator.latest_checkpoint().name == "00000001"
 
 
-def test_publishes_after_no_loop_when_the_total_is_unknown(inside: Session) -> None:
+def test_publishes_after_no_loop_when_the_total_is_unknown(inside: AgentSession) -> None:
     list(EvaIterator(range(3), checkpoint=save))
     assert eva_iterator.latest_checkpoint() is None
 
 
-def test_publish_numbers_the_generations(inside: Session) -> None:
+def test_publish_numbers_the_generations(inside: AgentSession) -> None:
     assert [eva_iterator.publish(save), eva_iterator.publish(save)] == [1, 2]

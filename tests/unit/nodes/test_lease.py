@@ -16,7 +16,7 @@ import pytest
 
 from eva_worker.process import lease
 from eva_worker.runtime.process import runtime as process_runtime
-from eva_worker.tasks.fence import Fence
+from eva_worker.tasks.fence import LeaseFence
 
 SHIM = Path(process_runtime.__file__).with_name("shim.py")
 LONG_MS = 3_600_000
@@ -120,8 +120,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return now
 
 
-async def _fence(path: Path, tasks: _Tasks) -> Fence:
-    fence = Fence(path)
+async def _fence(path: Path, tasks: _Tasks) -> LeaseFence:
+    fence = LeaseFence(path)
     fence.watch(tasks)
     fence.configure(10_000)
     return fence

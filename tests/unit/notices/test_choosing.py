@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from eva_master.adapters.notices.choosing import Surroundings, notices
+from eva_master.adapters.notices.choosing import JobFacts, notices
 from eva_master.model.accounting.tenants import OwnerPatterns
 from eva_master.model.feed import FeedEvent, FeedKind
 from eva_master.model.notices import Notice, Wanted
@@ -26,9 +26,9 @@ def around(
     *jobs: Job,
     tasks: Mapping[str, int] | None = None,
     repeated: Callable[[FeedEvent], bool] = lambda _: False,
-) -> Surroundings:
+) -> JobFacts:
     by_name = {job.id: job for job in jobs}
-    return Surroundings(
+    return JobFacts(
         "test",
         lambda name: by_name.get(JobId(name)),
         lambda _: tasks or {},

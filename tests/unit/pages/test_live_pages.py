@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from markupsafe import Markup
 
-from eva_master.adapters.pages.live import Entry, Follower, Key, Live
+from eva_master.adapters.pages.live import Follower, Key, Live, NewestRendering
 from eva_master.adapters.pages.page import Asked, Audience, Page
 from eva_master.adapters.pages.rendering import Content
-from eva_master.adapters.pages.sessions import Session
+from eva_master.adapters.pages.sessions import BrowserSession
 from eva_wire.values.errors import Busy, NotFound
 from eva_wire.values.ids import Millis
 from eva_wire.values.users import Role, UserToken
@@ -31,9 +31,9 @@ PAGE = Page("/x", "X", "x.html", nothing, lambda _views, _asked: {}, refresh_s=1
 KEY = Key(PAGE, "/x", (), (), Audience(Role.VIEWER))
 
 
-def session(owner: str = "ana") -> Session:
+def session(owner: str = "ana") -> BrowserSession:
     token = UserToken(f"id-{owner}", owner, Role.VIEWER, "", Millis(0))
-    return Session(token, f"session-{owner}", Millis(10**9))
+    return BrowserSession(token, f"session-{owner}", Millis(10**9))
 
 
 @dataclass
@@ -85,7 +85,7 @@ async def world() -> AsyncIterator[World]:
 
 
 @contextmanager
-def followed(world: World, entry: Entry, followers: list[Follower]) -> Iterator[None]:
+def followed(world: World, entry: NewestRendering, followers: list[Follower]) -> Iterator[None]:
     with ExitStack() as stack:
         for follower in followers:
             stack.enter_context(world.live.follow(entry, follower))

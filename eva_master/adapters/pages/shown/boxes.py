@@ -36,7 +36,7 @@ _GPU_MICRO_USD = 900_000
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class LaneSpan:
     """A part of a lane, in units of the box's width."""
 
     start: float
@@ -87,7 +87,7 @@ def size_of(price: int, scale: float) -> tuple[float, float]:
     return round(_ASPECT * height, 2), round(height, 2)
 
 
-def spans(demands: Sequence[Sequence[int]], capacities: Sequence[int]) -> list[list[Span]]:
+def spans(demands: Sequence[Sequence[int]], capacities: Sequence[int]) -> list[list[LaneSpan]]:
     """The spans of each task, lane by lane.
 
     Args:
@@ -101,12 +101,12 @@ def spans(demands: Sequence[Sequence[int]], capacities: Sequence[int]) -> list[l
     placed = []
     for of in demands:
         widths = [UNITS * amount / room for amount, room in zip(of, rooms, strict=True)]
-        placed.append([Span(start, width) for start, width in zip(starts, widths, strict=True)])
+        placed.append([LaneSpan(start, width) for start, width in zip(starts, widths, strict=True)])
         starts = [start + width for start, width in zip(starts, widths, strict=True)]
     return placed
 
 
-def ribbon(lanes: Sequence[Span]) -> str:
+def ribbon(lanes: Sequence[LaneSpan]) -> str:
     """The outline of a task, as the data of an SVG path."""
     tops = _tops(len(lanes))
     lefts = [(span.start, top, bottom) for span, (top, bottom) in zip(lanes, tops, strict=True)]
@@ -149,7 +149,7 @@ def lane_tops(lanes: int) -> list[tuple[int, int]]:
     return [(round(top), round(bottom - top)) for top, bottom in _tops(lanes)]
 
 
-def label_of(lanes: Sequence[Span], width: float, height: float) -> Label:
+def label_of(lanes: Sequence[LaneSpan], width: float, height: float) -> Label:
     """The room for a task's name: in the first lane in which its ribbon is wide.
 
     Args:

@@ -142,7 +142,7 @@ class InstanceBar:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class InstanceGroup:
     """Instances that belong together: a pool, a partition, or the operator's own nodes.
 
     Attributes:
@@ -195,7 +195,7 @@ class FleetPage:
         more_jobs: How many jobs the legend leaves out.
     """
 
-    groups: tuple[Group, ...]
+    groups: tuple[InstanceGroup, ...]
     legend: tuple[LegendEntry, ...]
     more_jobs: int
     moves: tuple[MovingTask, ...]
@@ -265,12 +265,14 @@ def _group_of(instance: Instance) -> tuple[str, str]:
     return f"{instance.partition}/{kind}", visible(" · ".join(parts) or "Instances")
 
 
-def _group(name: tuple[str, str], members: Iterable[Instance], scale: float, now: int) -> Group:
+def _group(
+    name: tuple[str, str], members: Iterable[Instance], scale: float, now: int
+) -> InstanceGroup:
     """Instances of a group, the largest first; as bars if there is no scale."""
     key, title = name
     listed = sorted(members, key=_dearest_first)
     paid = sum(member.price_micro_usd_per_hour for member in listed if member.up_ms)
-    return Group(
+    return InstanceGroup(
         id="group-" + "".join(char if char.isascii() and char.isalnum() else "-" for char in key),
         title=title,
         price=f"{count(len(listed), 'instance')}, {price(paid)}",

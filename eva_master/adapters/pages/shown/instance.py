@@ -10,7 +10,7 @@ from eva_client.cli.views.words import money, price
 from eva_master.adapters.pages.shown.colours import Colour, colour_of
 from eva_master.adapters.pages.shown.feed import EventRow, row
 from eva_master.adapters.pages.shown.fleet import amounts, full_name, job_of
-from eva_master.adapters.pages.shown.tables import Part, parts
+from eva_master.adapters.pages.shown.tables import PagePart, parts
 from eva_wire.rpc.messages import Explanation, FeedEvent, Instance, PlacedTask
 from eva_wire.values.durations import span
 
@@ -43,7 +43,7 @@ class InstancePage:
     note: str
     bill: str
     tasks: tuple[OccupantRow, ...]
-    why: tuple[Part, ...]
+    why: tuple[PagePart, ...]
     events: tuple[EventRow, ...]
 
 

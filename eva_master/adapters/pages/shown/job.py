@@ -16,7 +16,7 @@ from eva_master.adapters.pages.shown import plots
 from eva_master.adapters.pages.shown.colours import Colour, colour_of
 from eva_master.adapters.pages.shown.feed import EventRow, row
 from eva_master.adapters.pages.shown.jobs import ENDED
-from eva_master.adapters.pages.shown.tables import Part, facts, parts
+from eva_master.adapters.pages.shown.tables import PagePart, facts, parts
 from eva_wire.rpc.messages import Explanation, FeedEvent, Job, StoredFile, Task
 from eva_wire.values.durations import span
 from eva_wire.values.states import JobState, RunState
@@ -103,7 +103,7 @@ class JobPage:
     hidden: str
     events: tuple[EventRow, ...]
     plots: tuple[plots.SmallPlot, ...]
-    why: tuple[Part, ...]
+    why: tuple[PagePart, ...]
     files: tuple[FileRow, ...]
     more_files: bool
     labels: tuple[tuple[str, str], ...]

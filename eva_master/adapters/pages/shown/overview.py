@@ -165,7 +165,7 @@ def price_plot(prices: Sequence[PricePoint], now: int) -> plots.Plot | None:
             area = "" if name == "least" else plots.closed(path)
             curves.append(plots.Curve(name, path, area, said))
     rows = tuple(
-        plots.Tick(100 - 100 * number / _ROWS, f"${top * number / _ROWS:,.4g}")
+        plots.AxisTick(100 - 100 * number / _ROWS, f"${top * number / _ROWS:,.4g}")
         for number in reversed(range(_ROWS + 1))
     )
     now_said = ", ".join(f"{curve.name} {curve.last}" for curve in curves if curve.last)

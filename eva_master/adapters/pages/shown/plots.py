@@ -18,7 +18,7 @@ Points = Sequence[tuple[int, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
+class AxisTick:
     """A value of an axis.
 
     Attributes:
@@ -59,8 +59,8 @@ class Plot:
     """
 
     curves: tuple[Curve, ...]
-    rows: tuple[Tick, ...]
-    columns: tuple[Tick, ...]
+    rows: tuple[AxisTick, ...]
+    columns: tuple[AxisTick, ...]
     summary: str
     since: str
 
@@ -138,7 +138,7 @@ def nice_top(most: float) -> float:
     return next((each * power for each in factors if each * power >= most), 10 * power)
 
 
-def times(first_ms: int, last_ms: int) -> tuple[Tick, ...]:
+def times(first_ms: int, last_ms: int) -> tuple[AxisTick, ...]:
     """Ticks of times: the beginning, the middle and the end, by the clock in UTC."""
     if last_ms <= first_ms:
         return ()
@@ -147,7 +147,8 @@ def times(first_ms: int, last_ms: int) -> tuple[Tick, ...]:
         form = "%H:%M:%S"
     quarter = (last_ms - first_ms) // 4
     return tuple(
-        Tick(25 * number, f"{date_of(first_ms + number * quarter):{form}}") for number in range(5)
+        AxisTick(25 * number, f"{date_of(first_ms + number * quarter):{form}}")
+        for number in range(5)
     )
 
 

@@ -12,7 +12,7 @@ from eva_client.cli.views.grid import Grid
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class PageCell:
     """A cell of a table.
 
     Attributes:
@@ -24,35 +24,35 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class PageTable:
     """A table; its columns are those of the command's."""
 
-    columns: tuple[Cell, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    columns: tuple[PageCell, ...]
+    rows: tuple[tuple[PageCell, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PagePart:
     """A sentence or a table, of which the other is empty or `None`."""
 
     text: str
-    table: Table | None = None
+    table: PageTable | None = None
 
 
-def parts(shown: RenderableType) -> tuple[Part, ...]:
+def parts(shown: RenderableType) -> tuple[PagePart, ...]:
     """Output of a command, sentence by sentence and table by table."""
     if isinstance(shown, Group):
         return tuple(part for each in shown.renderables for part in parts(each))
     if isinstance(shown, Grid):
-        return (Part("", table(shown)),)
+        return (PagePart("", table(shown)),)
     text = shown.plain if isinstance(shown, Text) else str(shown)
-    return (Part(text),) if text.strip() else ()
+    return (PagePart(text),) if text.strip() else ()
 
 
-def table(grid: Grid) -> Table:
+def table(grid: Grid) -> PageTable:
     """A table of a command."""
     right = [column in grid.right for column in range(len(grid.names))]
-    return Table(
+    return PageTable(
         tuple(_cells((Text(name) for name in grid.names), right)),
         tuple(tuple(_cells(row, right)) for row in grid.rows),
     )
@@ -63,5 +63,5 @@ def facts(grid: Grid) -> tuple[tuple[str, str], ...]:
     return tuple((label.plain, value.plain) for label, value in grid.rows)
 
 
-def _cells(texts: Iterable[Text], right: list[bool]) -> list[Cell]:
-    return [Cell(text.plain, side) for text, side in zip(texts, right, strict=False)]
+def _cells(texts: Iterable[Text], right: list[bool]) -> list[PageCell]:
+    return [PageCell(text.plain, side) for text, side in zip(texts, right, strict=False)]

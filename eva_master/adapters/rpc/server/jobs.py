@@ -29,7 +29,7 @@ from eva_master.adapters.rpc.server.access import caller, require_owner
 from eva_master.adapters.rpc.server.admission.pacing import Pacing
 from eva_master.adapters.rpc.server.admission.retrying import Retrier
 from eva_master.adapters.rpc.server.attaching.service import AttachService
-from eva_master.adapters.rpc.server.logs import PIECE_BYTES, Extent, LogReader
+from eva_master.adapters.rpc.server.logs import PIECE_BYTES, LogExtent, LogReader
 from eva_master.adapters.rpc.server.overview.samples import Samples
 from eva_master.adapters.rpc.server.parsing import JobParser
 from eva_master.adapters.rpc.server.parts import job_filter
@@ -530,8 +530,8 @@ class JobsService(JobsServicer):
         return pb.PutBlobResponse()
 
 
-def _extent(request: pb.LogsRequest, now: Millis) -> Extent:
-    return Extent(
+def _extent(request: pb.LogsRequest, now: Millis) -> LogExtent:
+    return LogExtent(
         tail=request.tail if request.HasField("tail") else None,
         since=Millis(max(0, now - request.last_ms)) if request.last_ms else None,
         previous=request.previous,

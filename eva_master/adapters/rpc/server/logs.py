@@ -60,7 +60,7 @@ class _Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
+class LogExtent:
     """Part of a log that is wanted.
 
     Attributes:
@@ -77,7 +77,7 @@ class Extent:
     start: Position = (0, 0)
 
 
-WHOLE = Extent()
+WHOLE = LogExtent()
 """All of a log."""
 
 
@@ -112,7 +112,9 @@ class LogReader:
         self._attempt = 0
         self._offset = 0
 
-    async def read(self, changes: Watch | None, extent: Extent = WHOLE) -> AsyncIterator[LogPiece]:
+    async def read(
+        self, changes: Watch | None, extent: LogExtent = WHOLE
+    ) -> AsyncIterator[LogPiece]:
         """The log, or a part of it.
 
         Args:
@@ -156,7 +158,7 @@ class LogReader:
             message.ended_ms, message.ended = before[-1].ended_ms, before[-1].why
         return message
 
-    async def _start(self, extent: Extent) -> Position:
+    async def _start(self, extent: LogExtent) -> Position:
         start = extent.start
         if extent.since is not None:
             start = max(start, await self._logs.since(self._run, extent.since))

@@ -30,7 +30,7 @@ _offset = attrgetter("offset")
 
 
 @dataclass(frozen=True, slots=True)
-class LogPiece:
+class RelayedPiece:
     """Consecutive bytes of an attempt's log, from `offset` on."""
 
     offset: int
@@ -156,7 +156,7 @@ class _Log:
         self.readers: dict[Follow, None] = {}
         self.stopped = self.ended = self.lost = False
         self._waiting = waiting
-        self._pieces: list[LogPiece] = []
+        self._pieces: list[RelayedPiece] = []
         self._start = self._position = offset
         self._bytes = 0
         self._news = asyncio.Event()
@@ -169,7 +169,7 @@ class _Log:
         """Keep the new bytes of a chunk, and the oldest ones no longer if there are too many."""
         fresh = chunk.data[max(0, self._position - chunk.offset) :]
         if fresh:
-            piece = LogPiece(max(self._position, chunk.offset), fresh)
+            piece = RelayedPiece(max(self._position, chunk.offset), fresh)
             self._position = piece.offset + len(fresh)
             self._pieces.append(piece)
             self._count(len(fresh))
@@ -189,7 +189,7 @@ class _Log:
         """Whether more waits than may, and nobody keeps up."""
         return self._bytes > self._waiting.most_per_log
 
-    def piece_at(self, offset: int) -> LogPiece | None:
+    def piece_at(self, offset: int) -> RelayedPiece | None:
         """The bytes from a position on, or those after a gap; `None` if there are none yet."""
         if not self._pieces or offset >= self._position:
             return None
@@ -199,7 +199,7 @@ class _Log:
             piece = self._pieces[at + 1]  # the worker has let go of what is between
         if offset <= piece.offset:
             return piece
-        return LogPiece(offset, piece.data[offset - piece.offset :])
+        return RelayedPiece(offset, piece.data[offset - piece.offset :])
 
     def is_past(self, offset: int) -> bool:
         """Whether the bytes at a position were here, and are no longer."""
@@ -235,7 +235,7 @@ class _Log:
         self._waiting.count += more
 
 
-class Follow(Subscription[LogPiece]):
+class Follow(Subscription[RelayedPiece]):
     """The pieces of one log, for one reader, as an asynchronous iterator.
 
     Attributes:
@@ -254,7 +254,7 @@ class Follow(Subscription[LogPiece]):
         """Whether the reader has all that is before a position."""
         return self.position >= offset
 
-    async def __anext__(self) -> LogPiece:
+    async def __anext__(self) -> RelayedPiece:
         """The next piece.
 
         Raises:

@@ -24,7 +24,7 @@ from eva_master.adapters.rpc.workers.enrolment import (
     certified,
     no_such,
 )
-from eva_master.adapters.rpc.workers.log_relay import LogPiece, LogRelay, WaitingBytes
+from eva_master.adapters.rpc.workers.log_relay import LogRelay, RelayedPiece, WaitingBytes
 from eva_master.adapters.rpc.workers.message_rate import MessageRate
 from eva_master.adapters.rpc.workers.starts import Completion, Starts
 from eva_master.model.actions import WorkerAction
@@ -174,7 +174,7 @@ class WorkerSessions(WorkersServicer):
 
     async def follow_log(
         self, instance: InstanceId, run: RunId, offset: int, *, once: bool
-    ) -> AsyncIterator[LogPiece]:
+    ) -> AsyncIterator[RelayedPiece]:
         """Relay the log of the attempt that a worker runs of a task run.
 
         Args:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from eva_wire.values.ids import InstanceId
 
 
-class Sessions(dict[InstanceId, int]):
+class OpenSessions(dict[InstanceId, int]):
     """The number of each open session; not journalled.
 
     Args:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from eva_master.adapters.notices.outbox import Outbox
+from eva_master.adapters.notices.outbox import NoticeOutbox
 from eva_master.adapters.pki.node_tokens import NodeTokens
 from eva_master.adapters.secrets.key import SecretKey
 from eva_master.adapters.secrets.vault import SecretVault
@@ -62,7 +62,7 @@ def _fill(file: Path) -> None:
         users = UserTokens(journal.engine, Now())
         token, _ = users.create("ana", Role.USER)
         users.revoke(token.id)
-        outbox = Outbox(journal.engine, ["ops"])
+        outbox = NoticeOutbox(journal.engine, ["ops"])
         outbox.read = 1
         outbox.add([Notice("d1", "ops", Millis(7), "late", "late", "text")], Millis(8), {})
         outbox.flush()
@@ -100,7 +100,7 @@ def _content(file: Path) -> object:
             (nodes.joined(NODE), nodes._tokens),
             LaunchTable(journal.engine).remembered(InstanceId("i-1"), 1),
             _vault(journal).of(Holder.user("ana")),
-            list(Outbox(journal.engine, ["ops"]).of("ops")),
+            list(NoticeOutbox(journal.engine, ["ops"]).of("ops")),
             JoinTokenTable(journal.engine).claim(InstanceId("i-1"), 1, "other", Millis(3)),
         )
 
