@@ -15,6 +15,7 @@ from eva_master.adapters.store.reading import copied_journal
 from eva_master.control.measure import ledger
 from eva_master.control.state.store import State
 from eva_master.model.catalog import Catalog
+from eva_master.model.fleet.listing import CatalogListing
 from eva_master.model.fleet.nodes import OwnedNode, offerings
 from eva_master.model.resources import Resources
 from eva_wire.text.moments import date_of
@@ -53,8 +54,8 @@ def read_history(state: Path, catalog: Catalog | None = None) -> Replay:
 
     Args:
         state: Its state directory.
-        catalog: The offerings on sale; by default those that the master used, and all built-in ones
-            if these have all of its types.
+        catalog: The offerings on sale; by default those that its cloud named last, or else the
+            built-in ones if these have all types that it used, or else those alone.
 
     Raises:
         NotFound: There is no journal.
@@ -75,7 +76,10 @@ def read_history(state: Path, catalog: Catalog | None = None) -> Replay:
         for instance in written.instances
         if not instance.owned
     }
-    listed = catalog or _listed(tuple(bought.values()))
+    named = CatalogListing.from_json(written.documents()).catalog
+    ids = {offering.id for offering in named}
+    rest = tuple(offering for offering in bought.values() if offering.id not in ids)
+    listed = catalog or ((*named, *rest) if named else _listed(rest))
     restored = State.restored((*listed, *offerings(nodes)), written)
     if not restored.jobs:
         raise InvalidTrace(f"{state} has no jobs: nothing was submitted to this master")

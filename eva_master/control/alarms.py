@@ -21,6 +21,8 @@ class Wake(StrEnum):
     """A party may have come to its limit of a month."""
     CAP = "cap"
     """A job with a cap may have come to it."""
+    CATALOG = "catalog"
+    """The cloud is to be asked what it sells."""
     DUE = "due"
     """The deadline of a job has come."""
     FORGET = "forget"

@@ -9,6 +9,7 @@ from eva_master.model.actions import (
     FindExpired,
     ForgetTask,
     LaunchInstance,
+    ListCatalog,
     ListCheckpoints,
     PlaceOutputs,
     RemoveResults,
@@ -82,7 +83,7 @@ class Loop:
 
     def _execute(self, action: Action) -> None:
         match action:
-            case LaunchInstance() | TerminateInstance() | SyncCloud():
+            case LaunchInstance() | TerminateInstance() | SyncCloud() | ListCatalog():
                 self._cloud.execute(action)
             case (
                 StartTask() | StopTask() | FetchFiles() | ForgetTask() | TellMerge() | SyncWorker()

@@ -9,6 +9,7 @@ from eva_master.control import commands, converge, gangs, handlers
 from eva_master.control.alarms import Alarm, Wake
 from eva_master.control.context import Context
 from eva_master.control.features.capping import orders
+from eva_master.control.features.catalog import listing
 from eva_master.control.features.emptied import keeping, withdrawing
 from eva_master.control.features.emptied.memory import EmptiedMemory
 from eva_master.control.features.forks import epochs
@@ -32,6 +33,7 @@ from eva_master.model.actions import Action, SyncCloud
 from eva_master.model.changes import Changes
 from eva_master.model.events import (
     CancelRequested,
+    CatalogListed,
     CheckpointsListed,
     ClocksMoved,
     ClosingDown,
@@ -219,6 +221,8 @@ class Machine:
                 spot.interrupted(context, event)
             case CloudListed():
                 handlers.cloud_listed(context, event)
+            case CatalogListed():
+                listing.listed(context, event)
             case CloudTrouble():
                 self.state.trouble = event
             case WorkerRegistered():

@@ -103,6 +103,9 @@ class Settings:
         history_kept_ms: Time after which ended jobs and terminated instances leave memory; the
             journal keeps them.
         results_kept_ms: Time after which what ended jobs have stored is removed; `None` for never.
+        catalog_period_ms: Time from one answer of the cloud about what it sells to the next request
+            for one; `None` for a catalog that stays as it is.
+        catalog_age_ms: Age of the catalog when the master starts; `None` if no cloud was asked.
         feed: Whether events are written for users, which no plan depends on.
         limits: Limits of one job, one user and the cluster.
         estimates: Source of run-time estimates where a job states none.
@@ -146,6 +149,8 @@ class Settings:
     gang_ports: tuple[int, int] = (20_000, 29_999)
     history_kept_ms: int = NEVER_MS
     results_kept_ms: int | None = None
+    catalog_period_ms: int | None = None
+    catalog_age_ms: int | None = None
     limits: Limits = Limits()
     estimates: Estimates = Estimates.POSTERIOR
     preemption: Preemption = Preemption.NEVER

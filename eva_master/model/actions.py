@@ -45,6 +45,11 @@ class SyncCloud:
 
 
 @dataclass(frozen=True, slots=True)
+class ListCatalog:
+    """Ask the cloud what it sells; answered by `CatalogListed`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Gang:
     """How the members of a gang of several find each other.
 
@@ -280,7 +285,7 @@ class Reply:
     owner: str = ""
 
 
-CloudAction = LaunchInstance | TerminateInstance | SyncCloud
+CloudAction = LaunchInstance | TerminateInstance | SyncCloud | ListCatalog
 WorkerAction = StartTask | StopTask | FetchFiles | ForgetTask | TellMerge | SyncWorker
 StoreAction = ListCheckpoints | PlaceOutputs | RemoveResults | FindExpired
 Action = CloudAction | WorkerAction | StoreAction | RequestPlan | Reply

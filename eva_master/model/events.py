@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from eva_master.model.arithmetic.loop_time import WallClock
+from eva_master.model.catalog import Catalog
 from eva_master.model.fleet.nodes import NodeVerb
 from eva_master.model.forks.merging import PartFate
 from eva_master.model.job import JobSpec
@@ -233,6 +234,19 @@ class CloudListed:
 
     instances: tuple[tuple[InstanceId, Millis], ...]
     """The id of each instance and the time it came up."""
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogListed:
+    """Everything that the cloud sells, or why it did not say; the answer to `ListCatalog`.
+
+    Attributes:
+        catalog: The offerings at their present prices; `None` if the cloud did not say.
+        error: The cloud's reason, for the user.
+    """
+
+    catalog: Catalog | None
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -527,6 +541,7 @@ Event = (
     | Quoted
     | InstanceInterrupted
     | CloudListed
+    | CatalogListed
     | CloudTrouble
     | WorkerRegistered
     | WorkerReported

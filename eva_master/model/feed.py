@@ -39,6 +39,8 @@ class FeedKind(StrEnum):
     REVOKED = "revoked"
     """The cloud takes an instance back."""
     GONE = "gone"
+    CATALOG = "catalog"
+    """Offerings or their prices have changed, or the cloud does not say what it sells."""
     LEADER = "leader"
     """A master has taken charge of the cluster."""
 

@@ -66,10 +66,11 @@ class Cloud(Protocol):
         """Start to carry out an action.
 
         `LaunchInstance` is answered by `InstanceUp` or `LaunchFailed`, `TerminateInstance` by
-        `InstanceGone`, `SyncCloud` by `CloudListed`; `InstanceGone` is also posted when an instance
-        dies by itself. Repeating an action has no further effect, but its answer is posted again. A
-        launch of an instance that is gone is answered by `InstanceGone`. Times in the answers are
-        those that the cloud recorded, so that repeated answers are equal.
+        `InstanceGone`, `SyncCloud` by `CloudListed`, and `ListCatalog` by `CatalogListed` in clouds
+        whose catalog changes; `InstanceGone` is also posted when an instance dies by itself.
+        Repeating an action has no further effect, but its answer is posted again. A launch of an
+        instance that is gone is answered by `InstanceGone`. Times in the answers are those that the
+        cloud recorded, so that repeated answers are equal.
         """
         ...
 

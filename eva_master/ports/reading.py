@@ -15,6 +15,7 @@ from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.events import CloudTrouble
 from eva_master.model.feed import FeedEvent
 from eva_master.model.fleet.keeping import KeepReason
+from eva_master.model.fleet.listing import CatalogListing
 from eva_master.model.fleet.partitions import Partitions
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.estimate import Estimate, Estimates, Evidence
@@ -293,6 +294,11 @@ class ReadModel(Protocol):
     @property
     def catalog(self) -> Catalog:
         """Offerings, with what the cloud said about their availability."""
+        ...
+
+    @property
+    def listing(self) -> CatalogListing:
+        """When the cloud was asked what it sells."""
         ...
 
     @property

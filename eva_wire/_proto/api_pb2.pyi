@@ -2295,6 +2295,7 @@ class ClusterState(google.protobuf.message.Message):
     SHARED_LIMITS_FIELD_NUMBER: builtins.int
     CLOCK_FIELD_NUMBER: builtins.int
     PLANNING_FIELD_NUMBER: builtins.int
+    CATALOG_LISTING_FIELD_NUMBER: builtins.int
     cluster: builtins.str
     policy: builtins.str
     now_ms: builtins.int
@@ -2325,6 +2326,10 @@ class ClusterState(google.protobuf.message.Message):
     def shared_limits(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___SharedLimit]:
         """Limits in use or that jobs wait for, the first 50; none unless the cluster is divided."""
 
+    @property
+    def catalog_listing(self) -> global___CatalogListing:
+        """Absent where the catalog stays as it is."""
+
     def __init__(
         self,
         *,
@@ -2344,11 +2349,37 @@ class ClusterState(google.protobuf.message.Message):
         shared_limits: collections.abc.Iterable[global___SharedLimit] | None = ...,
         clock: builtins.str = ...,
         planning: builtins.str = ...,
+        catalog_listing: global___CatalogListing | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["pause", b"pause"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["clock", b"clock", "cluster", b"cluster", "instances", b"instances", "jobs_by_state", b"jobs_by_state", "next_page_token", b"next_page_token", "no_packing_micro_usd_per_hour", b"no_packing_micro_usd_per_hour", "now_ms", b"now_ms", "pause", b"pause", "planning", b"planning", "policy", b"policy", "price_micro_usd_per_hour", b"price_micro_usd_per_hour", "rounds", b"rounds", "shared_limits", b"shared_limits", "tasks_by_state", b"tasks_by_state", "version", b"version", "workers_connected", b"workers_connected"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["catalog_listing", b"catalog_listing", "pause", b"pause"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["catalog_listing", b"catalog_listing", "clock", b"clock", "cluster", b"cluster", "instances", b"instances", "jobs_by_state", b"jobs_by_state", "next_page_token", b"next_page_token", "no_packing_micro_usd_per_hour", b"no_packing_micro_usd_per_hour", "now_ms", b"now_ms", "pause", b"pause", "planning", b"planning", "policy", b"policy", "price_micro_usd_per_hour", b"price_micro_usd_per_hour", "rounds", b"rounds", "shared_limits", b"shared_limits", "tasks_by_state", b"tasks_by_state", "version", b"version", "workers_connected", b"workers_connected"]) -> None: ...
 
 global___ClusterState = ClusterState
+
+@typing.final
+class CatalogListing(google.protobuf.message.Message):
+    """When the cloud was asked what it sells."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ASKED_MS_FIELD_NUMBER: builtins.int
+    NEXT_MS_FIELD_NUMBER: builtins.int
+    ERROR_FIELD_NUMBER: builtins.int
+    asked_ms: builtins.int
+    """When it answered last; 0 if it never did, so that prices that come with Eva are used."""
+    next_ms: builtins.int
+    error: builtins.str
+    """Why it has not answered since; empty if it has."""
+    def __init__(
+        self,
+        *,
+        asked_ms: builtins.int = ...,
+        next_ms: builtins.int = ...,
+        error: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["asked_ms", b"asked_ms", "error", b"error", "next_ms", b"next_ms"]) -> None: ...
+
+global___CatalogListing = CatalogListing
 
 @typing.final
 class SharedLimit(google.protobuf.message.Message):

@@ -224,10 +224,22 @@ def cluster(message: ClusterState) -> Shape:
         "pause": _pause(message),
         "clock": message.clock or None,
         "planning": message.planning or None,
+        "catalog": _catalog_listing(message),
         "shared_limits": [
             shared_limits.shape(shared_limit) for shared_limit in message.shared_limits
         ],
         "instances": [instance(instance_message) for instance_message in message.instances],
+    }
+
+
+def _catalog_listing(message: ClusterState) -> Shape | None:
+    if not message.HasField("catalog_listing"):
+        return None
+    listing = message.catalog_listing
+    return {
+        "asked_ms": listing.asked_ms or None,
+        "next_ms": listing.next_ms,
+        "error": listing.error or None,
     }
 
 

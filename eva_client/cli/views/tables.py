@@ -407,11 +407,23 @@ def cluster(message: ClusterState) -> RenderableType:
         ("workers", f"{message.workers_connected} connected"),
         *shared_limits.rows(message),
     ]
+    if message.HasField("catalog_listing"):
+        rows.append(("catalog", _catalog_listing(message)))
     if message.HasField("pause"):
         rows.append(("paused", pause(message, message.now_ms)))
     if message.planning:
         rows.append(("planning", plain(message.planning)))
     return facts(rows)
+
+
+def _catalog_listing(message: ClusterState) -> str:
+    """When the cloud was asked what it sells, and when it will be."""
+    listing, now_ms = message.catalog_listing, message.now_ms
+    when = f"asked {ago(listing.asked_ms, now_ms)}" if listing.asked_ms else "not asked yet"
+    again = f"again in {span(listing.next_ms - now_ms)}"
+    if not listing.error:
+        return f"what the cloud sells: {when}, {again}"
+    return f"what the cloud sells: {when}; no answer since, {again}: {plain(listing.error)}"
 
 
 def _counts(by_state: Mapping[str, int]) -> str:

@@ -38,6 +38,11 @@ class SoldType(BaseModel):
     zones: tuple[str, ...] = ()
     spot: dict[str, int] = {}
 
+    @property
+    def gone(self) -> SoldType:
+        """The type when it is sold nowhere any more."""
+        return self.model_copy(update={"zones": (), "spot": {}})
+
     def entry(self) -> dict[str, Any]:
         """The type in the format of a catalog file."""
         gpu = {"gpu": self.gpu} if self.gpus and self.gpu in GPUS else {}

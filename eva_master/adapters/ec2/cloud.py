@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 import structlog
 
+from eva_master.adapters.catalog.asking import answer
 from eva_master.adapters.ec2.availability import AvailabilityBook
 from eva_master.adapters.ec2.client import Aws, ClientFactory, Ec2Client, boto_client
 from eva_master.adapters.ec2.faults import (
@@ -36,7 +37,13 @@ from eva_master.adapters.ec2.sightings import GONE_TAG, UP_TAG, Sighting, by_ins
 from eva_master.adapters.ec2.spot import SpotPrices
 from eva_master.adapters.ec2.trouble import Troubles
 from eva_master.adapters.ec2.watch import Call, Life
-from eva_master.model.actions import CloudAction, LaunchInstance, SyncCloud, TerminateInstance
+from eva_master.model.actions import (
+    CloudAction,
+    LaunchInstance,
+    ListCatalog,
+    SyncCloud,
+    TerminateInstance,
+)
 from eva_master.model.catalog import Catalog, Offering, Purchase
 from eva_master.model.events import CloudListed
 from eva_master.ports import Clock, Inbox
@@ -79,6 +86,7 @@ class Ec2Cloud:
         user_data: Creates the user data of a launch.
         launch_records: Where launches are recorded before EC2 is called.
         catalog: The offerings, for quotas and spot prices.
+        ask: Asks EC2 what it sells, until the event is set; `None` if the catalog is to stay.
         client_factory: Creates boto3 clients.
     """
 
@@ -91,12 +99,14 @@ class Ec2Cloud:
         user_data: Callable[[LaunchInstance], str],
         launch_records: LaunchRecords,
         catalog: Catalog = (),
+        ask: Callable[[threading.Event], Catalog] | None = None,
         client_factory: ClientFactory = boto_client,
     ) -> None:
         self._inbox = inbox
         self._clock = clock
         self._settings = settings
         self._catalog = catalog
+        self._ask = ask
         self._launch_records = launch_records
         self._closing = threading.Event()
         aws = Aws(settings, self._closing, client_factory, clock)
@@ -104,9 +114,14 @@ class Ec2Cloud:
         self._client = Ec2Client(aws, settings)
         images = MachineImages(settings.images, aws.call, time.monotonic)
         self._launcher = LaunchExecutor(
-            aws, settings, self._launch_records, images=images, user_data=user_data, catalog=catalog
+            aws,
+            settings,
+            self._launch_records,
+            images=images,
+            user_data=user_data,
+            catalog=lambda: self._catalog,
         )
-        self._prices = SpotPrices(aws, catalog, settings.spot_prices_s)
+        self._prices = SpotPrices(aws, lambda: self._catalog, settings.spot_prices_s)
         self._requests: queue.SimpleQueue[_Request] = queue.SimpleQueue()
         self._lives: dict[InstanceId, Life] = {}
         self._stock = AvailabilityBook()
@@ -195,6 +210,8 @@ class Ec2Cloud:
                 self._life(instance).terminate()
             case SyncCloud():
                 self._listing_owed = True
+            case ListCatalog() if self._ask is not None:
+                self._pool.submit(self._list_catalog, self._ask)
             case Launched(action, None):
                 self._stock.sold(action.offering.id)
                 self._life(action.instance).launched()
@@ -243,6 +260,12 @@ class Ec2Cloud:
             if failed is not None:
                 self._inbox.post(replace(failed, also=also))
         self._forget([action.instance, *(life.instance for life in pending_same_offering)])
+
+    def _list_catalog(self, ask: Callable[[threading.Event], Catalog]) -> None:
+        answered = answer(lambda: ask(self._closing))
+        if answered.catalog is not None:
+            self._catalog = answered.catalog
+        self._inbox.post(answered)
 
     def _forget(self, instances: list[InstanceId]) -> None:
         """Remove the records of launches that will not be repeated."""

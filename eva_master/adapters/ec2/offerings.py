@@ -32,6 +32,7 @@ def take_snapshot(
     *,
     architectures: Sequence[str],
     names: Collection[str] | None = None,
+    closing: threading.Event | None = None,
     client_factory: ClientFactory = boto_client,
 ) -> CatalogSnapshot:
     """Ask AWS for instance types, their zones and their prices.
@@ -41,12 +42,13 @@ def take_snapshot(
         architectures: Architectures as EC2 names them.
         names: Types or families, `None` for all of the current generation but those whose real
             price depends on how much they compute (`is_burstable`).
+        closing: Set if the answer is not wanted any more.
         client_factory: Makes the clients of boto3.
 
     Raises:
         CloudError: AWS does not answer.
     """
-    closing = threading.Event()
+    closing = closing or threading.Event()
     aws = Aws(settings, closing, client_factory)
     described = {entry["InstanceType"]: entry for entry in _described(aws, architectures, names)}
     chosen = sorted(described)

@@ -57,14 +57,14 @@ class SpotPrices:
 
     Args:
         aws: Makes the calls.
-        catalog: Its spot offerings follow the market.
+        catalog: Returns the catalog, whose spot offerings follow the market.
         period_s: Seconds between two polls; 0 for never.
     """
 
-    def __init__(self, aws: Aws, catalog: Catalog, period_s: float) -> None:
+    def __init__(self, aws: Aws, catalog: Callable[[], Catalog], period_s: float) -> None:
         self._aws = aws
-        self._offerings = [offering for offering in catalog if offering.purchase is Purchase.SPOT]
-        self._period_s = period_s if self._offerings else 0.0
+        self._catalog = catalog
+        self._period_s = period_s
         self._due = time.monotonic()
         self._looking = threading.Lock()
 
@@ -77,13 +77,16 @@ class SpotPrices:
 
     def _look(self, post: Callable[[Quoted], None]) -> None:
         try:
-            types = sorted({offering.type.name for offering in self._offerings})
+            spot = [each for each in self._catalog() if each.purchase is Purchase.SPOT]
+            types = sorted({offering.type.name for offering in spot})
+            if not types:
+                return
             prices = market(self._aws, types)
             post(
                 Quoted(
                     tuple(
                         (offering.id, price)
-                        for offering in self._offerings
+                        for offering in spot
                         if (price := prices.get((offering.type.name, offering.zone))) is not None
                     )
                 )

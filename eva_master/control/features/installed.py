@@ -8,6 +8,7 @@ from __future__ import annotations
 from eva_master.control.features.arrays.memory import ArrayMemory
 from eva_master.control.features.budgets.memory import BudgetMemory
 from eva_master.control.features.capping.memory import CappingMemory
+from eva_master.control.features.catalog.memory import CatalogMemory
 from eva_master.control.features.deadlines.memory import DeadlineMemory
 from eva_master.control.features.emptied.memory import EmptiedMemory
 from eva_master.control.features.failures.memory import FailureMemory
@@ -48,6 +49,7 @@ def features(state: State, settings: Settings) -> Features:
             ArrayMemory(),
             BudgetMemory(),
             CappingMemory(),
+            CatalogMemory(),
             DeadlineMemory(),
             FailureMemory(),
             ForkMemory(),

@@ -63,6 +63,7 @@ from eva_master.model.catalog import Catalog, Offering, Purchase
 from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.events import CloudTrouble
 from eva_master.model.fleet.keeping import KeepReason
+from eva_master.model.fleet.listing import CatalogListing
 from eva_master.model.fleet.partitions import Partitions
 from eva_master.model.job import JobSpec, TaskSpec, different
 from eva_master.model.planning.estimate import Estimates, Evidence
@@ -190,6 +191,7 @@ class ClusterModel:
     """The terms in force between tenants."""
     counters: Counters
     catalog: Catalog
+    listing: CatalogListing
     learned: Knowledge
     resolved: Resolved
     market: SpotMarket

@@ -185,6 +185,7 @@ def _shared(state: State) -> dict[str, Any]:
     return {
         "counters": state.counters,
         "catalog": state.catalog,
+        "listing": state.listing,
         "learned": state.learned,
         "resolved": state.figures.resolved,
         "market": state.market,

@@ -43,6 +43,7 @@ from eva_master.model.catalog import Catalog, Offering, quoted_at
 from eva_master.model.changes import Changes, InstanceAccount, JobAccount, Round
 from eva_master.model.events import CloudTrouble
 from eva_master.model.feed import FeedEvent
+from eva_master.model.fleet.listing import CatalogListing
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.reasons import Handed
@@ -55,6 +56,7 @@ from eva_wire.values.ids import InstanceId, JobId, Millis, OfferingId, Price, Ru
 from eva_wire.values.states import LIVE, TERMINAL_JOB, TERMINAL_RUN, InstanceState
 
 _Owned = tuple[str, str]
+_Kept = SpotMarket | Boots | MemorySizes | Removals | MonthLevels | CatalogListing
 
 
 class State:
@@ -86,7 +88,7 @@ class State:
         view_cache: The parts of snapshots, with notes of those that may be out of date.
         removals: Removals of stored files that are not carried out yet.
         feed: Events that are written with the next commit. month_levels: Limits of a month that
-            are used up.
+            are used up. listing: The cloud's last answer about what it sells.
     """
 
     def __init__(self, catalog: Catalog) -> None:
@@ -105,7 +107,7 @@ class State:
         )
         self.figures = Figures()
         self.market, self.removals = SpotMarket(), Removals()
-        self.month_levels = MonthLevels()
+        self.month_levels, self.listing = MonthLevels(), CatalogListing()
         self.boots = Boots()
         self.sizes = MemorySizes.of(catalog)
         self.counters = Counters()
@@ -166,6 +168,7 @@ class State:
         self.market = SpotMarket.from_json(values)
         self.removals = Removals.from_json(values.get("removals"))
         self.month_levels = MonthLevels.from_json(values.get("month_levels"))
+        self.listing = CatalogListing.from_json(values)
         if isinstance(boots := values.get("boots"), dict):
             self.boots = Boots.from_json(boots)
         self.sizes = self.sizes.restored(values.get("memory_sizes"), values.get("disk_sizes"))
@@ -327,12 +330,12 @@ class State:
             self.figures.written = self.learned
             self._unwritten.values["learned"] = self.learned.to_json
 
-    def remember(self, value: SpotMarket | Boots | MemorySizes | Removals | MonthLevels) -> None:
+    def remember(self, value: _Kept) -> None:
         """Replace a value that the journal keeps as documents.
 
         Documents that have changed are written with the next commit, and encoded only then.
         """
-        old: SpotMarket | Boots | MemorySizes | Removals | MonthLevels
+        old: _Kept
         match value:
             case SpotMarket():
                 old, self.market = self.market, value
@@ -344,6 +347,8 @@ class State:
                 old, self.removals = self.removals, value
             case MonthLevels():
                 old, self.month_levels = self.month_levels, value
+            case CatalogListing():
+                old, self.listing = self.listing, value
         written = old.documents
         changed = {name: new for name, new in value.documents.items() if new != written[name]}
         self._unwritten.values.update(changed)

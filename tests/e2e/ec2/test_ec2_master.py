@@ -191,3 +191,44 @@ def _nodes(master: Ec2Master) -> list[dict[str, Any]]:
     assert result.returncode == 0, result.stderr
     found: list[dict[str, Any]] = json.loads(result.stdout)["instances"]
     return found
+
+
+@pytest.mark.long
+def test_what_is_sold_is_asked_for_again_while_the_master_runs(make_master: Ec2Masters) -> None:
+    types = ["m5.large", "m5.xlarge", "m5.2xlarge"]  # No other test buys them.
+    master = make_master(
+        ec2={"catalog_period": "2s", "snapshot": None}, catalog={"only": types}, profile=False
+    )
+    job = master.submit("one", resources={"cpus": 2, "memory": "4GiB"})
+    until(master.alive, "an instance is launched")
+    listing = json.loads(master.eva("status", "--json").stdout)["catalog"]
+    assert listing["error"] is None
+    assert listing["asked_ms"] < listing["next_ms"]
+    assert "what the cloud sells: asked" in " ".join(master.eva("status").stdout.split())
+
+    def events() -> list[str]:
+        lines = master.eva("events", "--json").stdout.splitlines()
+        return [each["text"] for each in map(json.loads, lines) if each["kind"] == "catalog"]
+
+    assert events() == []
+    master.aws.sell({"m5.large": "0.0777000000"}, gone=["m5.2xlarge"])
+    (said,) = until(events, "it is told")
+    assert "gone: m5.2xlarge" in said
+    assert "m5.large ($0.0800/h -> $0.0777/h)" in said
+    (node,) = _nodes(master)
+    assert node["type"] == "m5.large"
+    assert round(node["price_usd_per_hour"], 4) == round(0.0777 + 0.003288 + 0.005, 4)
+
+    # A master that dies tells nothing again, and finds what it knew.
+    master.kill()
+    master.start()
+    assert events() == [said]
+    master.aws.order("", calls={"DescribeInstanceTypes": ["UnauthorizedOperation"] * 99})
+    try:
+        until(lambda: len(events()) == 2, "the failure is told")
+        assert "UnauthorizedOperation" in events()[1]
+        shown = " ".join(master.eva("status", COLUMNS="400").stdout.split())
+        assert "no answer since, again in" in shown
+    finally:
+        master.aws.order("", calls={"DescribeInstanceTypes": []})
+    master.end(job)

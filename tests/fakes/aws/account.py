@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
@@ -74,6 +75,7 @@ class Account:
         user_data: str = USER_DATA,
         launches: LaunchRecords | None = None,
         catalog: Catalog = (),
+        ask: Callable[[threading.Event], Catalog] | None = None,
         **changed: Any,
     ) -> tuple[Ec2Cloud, Mailbox]:
         """A new life of the master, which may see EC2 through something."""
@@ -91,6 +93,7 @@ class Account:
             user_data=lambda action: user_data,
             launch_records=launches or ShortMemory(),
             catalog=catalog,
+            ask=ask,
             client_factory=client,
         )
         self._clouds.append(cloud)

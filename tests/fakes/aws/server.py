@@ -86,6 +86,7 @@ class LoopGateway:
             "populate": self._populate,
             "spot": self._quote,
             "quotes": lambda order: self._quotes,
+            "sell": _sell,
             "outage": self._set_outage,
             "publish": self._publish,
             "fail": self._fail,
@@ -426,6 +427,15 @@ class LoopGateway:
         answer = re.sub(rb"<item>.*?</item>", item, answer, flags=re.DOTALL)
         start(heads[0][0], [("Content-Type", "text/xml"), ("Content-Length", str(len(answer)))])
         return [answer]
+
+
+def _sell(order: dict[str, Any]) -> None:
+    from moto.ec2.models.instance_types import InstanceTypeBackend
+
+    ON_DEMAND.update(order["prices"])
+    for kind in InstanceTypeBackend.instance_types:
+        if kind.name in order["gone"]:
+            kind["SupportedUsageClasses"] = []
 
 
 def _products(request: dict[str, Any]) -> dict[str, Any]:

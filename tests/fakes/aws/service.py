@@ -14,7 +14,7 @@ import subprocess
 import sys
 import urllib.request
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import boto3
@@ -152,6 +152,10 @@ class Aws:
     def set_spot_prices(self, prices: Mapping[str, str]) -> None:
         """Change prices on the spot market, in dollars per hour, by ``TYPE@ZONE``; for all."""
         self._post("spot", dict(prices))
+
+    def sell(self, prices: Mapping[str, str], *, gone: Sequence[str] = ()) -> None:
+        """Change what is sold for good, and to all: dollars per hour by type, and types that go."""
+        self._post("sell", {"prices": dict(prices), "gone": list(gone)})
 
     def forget(self) -> None:
         """Be as after the start; faster than a new server."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -14,12 +14,18 @@ from click.testing import CliRunner, Result
 
 from eva_client.cli import main
 from eva_master.app import config as config_module
-from eva_master.app.clouds.ec2.wiring import ask_what_is_sold
+from eva_master.app.clouds import cloud_of
+from eva_master.app.clouds.ec2.wiring import ask_what_is_sold, ec2_catalog, list_catalog
 from eva_master.app.policy_registry import policies
 from eva_master.app.settings import load_master_config
+from eva_master.control.settings import Settings
+from eva_master.model.actions import ListCatalog
+from eva_master.model.catalog import Catalog, Purchase
+from eva_master.model.events import CatalogListed, Quoted
 from eva_wire.values.errors import CloudDenied
+from tests.fakes.aws.account import Account
 from tests.fakes.aws.service import AHEAD, CREDENTIALS, REGION, Aws
-from tests.fakes.patience import DEADLINE_S
+from tests.fakes.rpc.mailbox import AnyEvent, Mailbox
 
 SECTION = {
     "region": REGION,
@@ -120,7 +126,7 @@ def test_what_is_asked_is_written_down_and_sold(settings: Path) -> None:
     assert (told["new"], told["gone"][0], told["repriced"]) == (["g5.xlarge"], "c7i.xlarge", [])
 
 
-def alone(offering: dict[str, float]) -> float:
+def alone(offering: dict[str, Any]) -> float:
     """Price of the instance of an offering, without a volume and an address."""
     parts = offering["volume_usd_per_hour"] + offering["address_usd_per_hour"]
     return round(offering["price_usd_per_hour"] - parts, 6)
@@ -188,18 +194,13 @@ def test_a_catalog_that_cannot_be_had_stops_no_master_that_has_one(
         place = settings if section is None else write(settings.parent, section, aws)
         config = load_master_config(policies=policies(), file=place)
         ask_what_is_sold(config, lambda _: None)
-        for thread in threading.enumerate():
-            if thread.name == "ec2-sold":
-                thread.join(DEADLINE_S)
 
     try:
         # Prices of this region come with the project, for instances on demand.
         start()
         assert not file.exists()
         assert f"c7i.large@{REGION}a/on-demand" in listed(settings)
-        # One that is old is asked for again, and stays.
         file.write_text(taken)
-        os.utime(file, (1e9, 1e9))
         start()
         assert file.read_text() == taken
         file.unlink()
@@ -209,25 +210,87 @@ def test_a_catalog_that_cannot_be_had_stops_no_master_that_has_one(
         aws.order("", calls={"DescribeInstanceTypes": []})
 
 
-def test_what_is_sold_is_asked_for_at_the_first_start_and_weekly(
-    settings: Path, aws: Aws, taken: str
-) -> None:
+def test_what_is_sold_is_asked_for_at_the_first_start(settings: Path) -> None:
     file = settings.parent / "catalog.json"
     config = load_master_config(policies=policies(), file=settings)
-
-    def start() -> str:
-        ask_what_is_sold(config, lambda _: None)
-        for thread in threading.enumerate():
-            if thread.name == "ec2-sold":
-                thread.join(DEADLINE_S)
-        return file.read_text()
-
-    first = start()
+    loop = cloud_of(config).loop_settings(config, Settings())
+    assert (loop.catalog_period_ms, loop.catalog_age_ms) == (7 * 86_400_000, None)
+    ask_what_is_sold(config, lambda _: None)
+    first = file.read_text()
     assert json.loads(first)["types"].keys() == {*NAMES}
-    assert start() == first
-    file.write_text(taken.replace("c7i.large", "c7i.odd"))
-    os.utime(file, (1e9, 1e9))
-    assert json.loads(start())["types"].keys() == {*NAMES}
+    ask_what_is_sold(config, lambda _: None)
+    assert file.read_text() == first
+    # A running master asks by the date that the answer has.
+    document = {**json.loads(first), "taken": "2026-01-01T00:00:00Z"}
+    file.write_text(json.dumps(document))
+    loop = cloud_of(config).loop_settings(config, Settings())
+    assert loop.catalog_age_ms is not None
+    assert loop.catalog_age_ms > 100 * 86_400_000
+
+
+@pytest.mark.parametrize("section", [{"catalog_period": "0s"}, {"snapshot": "own.json"}])
+def test_a_catalog_may_stay_as_it_is(
+    tmp_path: Path, aws: Aws, taken: str, section: dict[str, str]
+) -> None:
+    (tmp_path / "own.json").write_text(taken)
+    (tmp_path / "catalog.json").write_text(taken)
+    config = load_master_config(
+        policies=policies(), file=write(tmp_path, {**SECTION, **section}, aws)
+    )
+    assert cloud_of(config).loop_settings(config, Settings()).catalog_period_ms is None
+
+
+def _next(inbox: Mailbox, kind: type[AnyEvent]) -> AnyEvent:
+    while not isinstance(event := inbox.next(), kind):
+        pass
+    return event
+
+
+def test_a_running_master_hears_what_is_sold_now(settings: Path, tmp_path: Path) -> None:
+    """The answer is in the file before the control loop has it, and counts for spot and quotas."""
+    aws = Aws()  # What is sold changes for good.
+    account = Account(aws)
+    try:
+        config = load_master_config(policies=policies(), file=write(tmp_path, SECTION, aws))
+        ask_what_is_sold(config, lambda _: None)
+        before = ec2_catalog(config)
+
+        def ask(closing: threading.Event) -> Catalog:
+            return list_catalog(config, closing)
+
+        cloud, inbox = account.master(catalog=before, ask=ask, spot_prices_s=0.1)
+        aws.sell({"g6.xlarge": "0.7500000000"}, gone=["c7i.xlarge"])
+        cloud.execute(ListCatalog())
+        heard = _next(inbox, CatalogListed).catalog
+        assert heard is not None
+        assert {each.type.name for each in before} - {each.type.name for each in heard} == {
+            "c7i.xlarge"
+        }
+        (g6,) = {
+            each.machine_price
+            for each in heard
+            if each.type.name == "g6.xlarge" and each.purchase is Purchase.ON_DEMAND
+        }
+        assert g6 == 750_000
+        assert ec2_catalog(config) == heard, "a restart would have another one"
+        # Settings name the type, and a master that starts now is not stopped by that.
+        assert "c7i.xlarge" in NAMES
+        gone = {each.id for each in before if each.type.name == "c7i.xlarge"}
+        while gone & {name for name, _ in _next(inbox, Quoted).prices}:
+            pass
+
+        written = (tmp_path / "catalog.json").read_text()
+        aws.sell({}, gone=NAMES)
+        cloud.execute(ListCatalog())
+        nothing = _next(inbox, CatalogListed)
+        assert (nothing.catalog, "nothing is for sale" in nothing.error) == (None, True)
+        aws.order("", calls={"DescribeInstanceTypes": ["UnauthorizedOperation"]})
+        cloud.execute(ListCatalog())
+        assert "UnauthorizedOperation" in _next(inbox, CatalogListed).error
+        assert (tmp_path / "catalog.json").read_text() == written
+    finally:
+        account.close()
+        aws.stop()
 
 
 def test_a_snapshot_of_another_region_is_refused(

@@ -38,7 +38,7 @@ class LaunchExecutor:
         launch_records: Where each launch is recorded first.
         images: Finds the image to boot.
         user_data: Creates the user data of a launch.
-        catalog: The offerings on sale.
+        catalog: Returns the offerings on sale.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class LaunchExecutor:
         *,
         images: MachineImages,
         user_data: Callable[[LaunchInstance], str],
-        catalog: Catalog,
+        catalog: Callable[[], Catalog],
     ) -> None:
         self._aws = aws
         self._settings = settings
@@ -63,7 +63,7 @@ class LaunchExecutor:
         try:
             ec2_id = self._run(action)
         except QuotaExceeded as error:
-            words = quotas.in_words(action.offering, self._catalog, self._aws)
+            words = quotas.in_words(action.offering, self._catalog(), self._aws)
             return Launched(action, QuotaExceeded(words, hint=error.hint))
         except CloudError as error:
             return Launched(action, error)

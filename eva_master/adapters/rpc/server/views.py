@@ -348,7 +348,16 @@ def cluster(
         planning=planning,
         pause=_pause(pause),
         shared_limits=map(shared_limit, model.shared_limits(now)),
+        catalog_listing=_catalog_listing(model),
     )
+
+
+def _catalog_listing(model: ReadModel) -> pb.CatalogListing | None:
+    listing = model.listing
+    if not listing.next_ms:
+        return None
+    asked, error = listing.asked_ms or 0, listing.error
+    return pb.CatalogListing(asked_ms=asked, next_ms=listing.next_ms, error=error)
 
 
 def price_per_hour(model: ReadModel) -> int:

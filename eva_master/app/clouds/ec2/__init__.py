@@ -67,8 +67,11 @@ class _Ec2(CloudProvider):
         from eva_master.app.clouds.ec2.section import SpotSection
 
         section = _wiring().section_of(config)
+        own = section.snapshot is None and section.catalog_period > 0
         return replace(
             settings,
+            catalog_period_ms=section.catalog_period if own else None,
+            catalog_age_ms=_wiring().catalog_age_ms(config) if own else None,
             unwanted_ms=section.unwanted_grace,
             rebalance_ms=(section.spot or SpotSection()).rebalance,
         )

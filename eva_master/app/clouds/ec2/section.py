@@ -125,6 +125,8 @@ class Ec2Section(Section):
         spot: Spot instances; absent for none.
         snapshot: File of EC2's offerings; see `eva catalog update`. In the state directory if
             absent.
+        catalog_period: From one answer of EC2 about what it sells to the next request for one; 0s
+            for never. A `snapshot` of the operator's stays as it is.
         poll: From one look at the instances to the next.
         unwanted_grace: An instance with the cluster's tag that the journal does not know of is
             terminated after so long.
@@ -156,6 +158,7 @@ class Ec2Section(Section):
     discounts: dict[str, Discount] = Field(default_factory=dict)
     spot: SpotSection | None = None
     snapshot: Path | None = None
+    catalog_period: LongOrNone = 7 * _DAY_MS
     poll: Short = 5 * _SECOND_MS
     unwanted_grace: Long = 5 * _MINUTE_MS
     bundles: dict[Architecture, Bundle] = Field(default_factory=dict)

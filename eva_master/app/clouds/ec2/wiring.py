@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import structlog
@@ -33,7 +32,6 @@ from eva_wire.values.errors import CloudError, InvalidConfig
 BUILT_IN_REGION = "us-east-1"
 """Region whose prices come with the project."""
 _OLD_DAYS = 30
-_FRESH_S = 7 * 86_400
 
 _log = structlog.get_logger(__name__)
 
@@ -71,10 +69,7 @@ def snapshot_file(config: MasterConfig) -> Path:
 
 
 def ask_what_is_sold(config: MasterConfig, tell: Callable[[str], None]) -> None:
-    """Have a snapshot of what is sold, with its zones and spot prices.
-
-    A snapshot of the master's own making that is older than a week is taken anew in the background,
-    for the next start.
+    """Have a snapshot of what is sold, with its zones and spot prices; see `list_catalog`.
 
     Args:
         config: The settings.
@@ -85,28 +80,13 @@ def ask_what_is_sold(config: MasterConfig, tell: Callable[[str], None]) -> None:
             are there to go by.
     """
     section, path = section_of(config), snapshot_file(config)
-    names = config.catalog.only or sorted({name.partition(".")[0] for name in current_types()})
-
-    def look() -> None:
-        settings = ec2_settings(config)
-        taken = take_snapshot(settings, architectures=section.architectures, names=names)
-        taken.write(path)
-        tell(f"EC2 sells {len(taken.types)} types; {path} says so.")
-
-    def look_again() -> None:
-        try:
-            look()
-        except (CloudError, OSError) as error:
-            _log.warning("EC2 does not say what it sells; older prices stay", error=str(error))
-
     if path.exists():
-        age_s = time.time() - path.stat().st_mtime
-        if section.snapshot is None and age_s > _FRESH_S:
-            threading.Thread(target=look_again, name="ec2-sold", daemon=True).start()
         return
-    tell(f"Asking what EC2 sells in {section.region} of {', '.join(names)}.")
+    tell(f"Asking what EC2 sells in {section.region} of {', '.join(_names(config))}.")
     try:
-        look()
+        catalog = list_catalog(config, threading.Event())
+        types = {offering.type.name for offering in catalog}
+        tell(f"EC2 sells {len(types)} types; {path} says so.")
     except CloudError as error:
         if section.region != BUILT_IN_REGION:
             raise
@@ -116,6 +96,48 @@ def ask_what_is_sold(config: MasterConfig, tell: Callable[[str], None]) -> None:
             error=error.message,
             hint=error.hint,
         )
+
+
+def list_catalog(config: MasterConfig, closing: threading.Event) -> Catalog:
+    """Ask what EC2 sells, and write it down for the next start.
+
+    Types that it no longer sells stay in the snapshot, sold nowhere: settings may name them.
+
+    Args:
+        config: The settings.
+        closing: Set if the answer is not wanted any more.
+
+    Raises:
+        CloudError: AWS does not say.
+        InvalidConfig: Nothing is left to buy; the snapshot stays as it is.
+        OSError: The snapshot cannot be written.
+    """
+    section, path = section_of(config), snapshot_file(config)
+    sold = take_snapshot(
+        ec2_settings(config),
+        architectures=section.architectures,
+        names=_names(config),
+        closing=closing,
+    )
+    before = read_snapshot(path)
+    gone = {} if before is None else {name: kind.gone for name, kind in before.types.items()}
+    snapshot = sold.model_copy(update={"types": {**gone, **sold.types}})
+    catalog = _catalog(config, snapshot)
+    snapshot.write(path)
+    return catalog
+
+
+def _names(config: MasterConfig) -> Sequence[str]:
+    """Names of the types or families to ask for."""
+    return config.catalog.only or sorted({name.partition(".")[0] for name in current_types()})
+
+
+def catalog_age_ms(config: MasterConfig) -> int | None:
+    """How long ago EC2 said what it sells; `None` if it never did."""
+    snapshot = read_snapshot(snapshot_file(config))
+    if snapshot is None:
+        return None
+    return max(0, (datetime.now(UTC) - snapshot.taken) // timedelta(milliseconds=1))
 
 
 def snapshot_of(config: MasterConfig) -> CatalogSnapshot | None:
@@ -145,8 +167,11 @@ def ec2_catalog(config: MasterConfig) -> Catalog:
     Raises:
         InvalidConfig: The files are wrong, or nothing is left.
     """
+    return _catalog(config, snapshot_of(config))
+
+
+def _catalog(config: MasterConfig, snapshot: CatalogSnapshot | None) -> Catalog:
     section = section_of(config)
-    snapshot = snapshot_of(config)
     life = section.spot.expected_life if section.spot else None
     terms = PurchaseTerms(section.used_zones, section.discounts, life)
     catalog = on_sale(types_of(config, snapshot), snapshot, TypeFilter(), terms)
@@ -241,6 +266,7 @@ def ec2_cloud(config: MasterConfig, site: CloudSite) -> Ec2Cloud:
         user_data=lambda launch: user_data(boot, site.bootstrap, launch),
         launch_records=LaunchTable(site.engine),
         catalog=site.catalog,
+        ask=lambda closing: list_catalog(config, closing),
     )
 
 
