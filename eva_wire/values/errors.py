@@ -142,6 +142,10 @@ class JournalTooNew(StorageError):
     """A later release wrote the journal; this one cannot read it."""
 
 
+class JournalTooOld(StorageError):
+    """A version from before the first release wrote the journal."""
+
+
 class InvalidPlan(EvaError):
     """The policy returned a plan that breaks its contract."""
 

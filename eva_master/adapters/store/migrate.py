@@ -10,7 +10,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection
 
-from eva_wire.values.errors import JournalTooNew
+from eva_wire.values.errors import JournalTooNew, JournalTooOld
 
 _SCRIPTS = Path(__file__).parent / "migrations"
 TOO_NEW_HINT = "run the release of Eva that wrote it, or a later one, or restore an older backup"
@@ -21,11 +21,19 @@ def migrate(connection: Connection) -> None:
 
     Raises:
         JournalTooNew: A later release wrote the database; nothing was changed.
+        JournalTooOld: A version from before the first release did; nothing was changed.
     """
     config = configured(connection)
     scripts = ScriptDirectory.from_config(config)
     current = MigrationContext.configure(connection).get_current_revision()
-    if current is not None and current not in {each.revision for each in scripts.walk_revisions()}:
+    revisions = sorted(each.revision for each in scripts.walk_revisions())
+    if current is not None and current not in revisions:
+        if len(current) == len(revisions[0]) and current < revisions[0]:
+            raise JournalTooOld(
+                f"the journal has the schema {current} of a version from before the first release",
+                hint="let its jobs end under the version that wrote it, then start this one with a"
+                " new `state_dir`",
+            )
         raise JournalTooNew(f"the journal has the unknown schema {current}", hint=TOO_NEW_HINT)
     if current != scripts.get_current_head():
         command.upgrade(config, "head")

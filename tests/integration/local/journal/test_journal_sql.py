@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
-import zlib
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from pydantic import TypeAdapter
 from sqlalchemy import create_engine
 from sqlalchemy.dialects import postgresql
 
-from eva_master.adapters.store import SqlJournal, migrate, rows
+from eva_master.adapters.store import SqlJournal
 from eva_master.adapters.store.journal import upsert
 from eva_master.adapters.store.tables import METADATA, VERSIONED
 from eva_master.model.changes import Changes, Round
 from eva_master.model.job import JobSpec
-from eva_master.model.planning.reasons import Hosting, Occupant
 from eva_master.model.records import Job
-from eva_wire.values.errors import JournalTooNew, StorageError
-from eva_wire.values.ids import InstanceId, RunId
+from eva_wire.values.errors import JournalTooNew, JournalTooOld, StorageError
 
 JOB = Job("a-1", JobSpec("a", "alice", ()), 1, (("pending", 1),))
 ROUNDS = tuple(Round(number, number * 10, 3, 2, 1, {"savings": 0.5}) for number in range(1, 8))
@@ -57,70 +51,6 @@ def test_migrations_make_the_schema_that_the_code_uses(journal: SqlJournal, path
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, METADATA) == []
     engine.dispose()
-
-
-def test_a_journal_of_the_first_schema_is_brought_up_to_this_one(path: Path) -> None:
-    path.parent.mkdir()
-    engine = create_engine(f"sqlite:///{path}")
-    with engine.begin() as connection:
-        command.upgrade(migrate.configured(connection), "0001")
-    engine.dispose()
-    job = rows.job_row(JOB)
-    whole = TypeAdapter(JobSpec).dump_json(JOB.spec).decode()
-    spec = {"job_id": JOB.id, "record": whole, "version": 1}
-    with closing(sqlite3.connect(path)) as written:
-        written.execute(
-            "INSERT INTO jobs VALUES"
-            " (:id, :owner, :name, :state, :submitted_ms, :record, :version)",
-            job,
-        )
-        written.execute("INSERT INTO job_specs VALUES (:job_id, :record, :version)", spec)
-        written.commit()
-    with SqlJournal.open(f"sqlite:///{path}") as journal:
-        assert journal.load().jobs == (JOB,)
-        test_migrations_make_the_schema_that_the_code_uses(journal, path)
-
-
-def test_reasons_of_the_release_before_the_occupants_open(path: Path) -> None:
-    path.parent.mkdir()
-    engine = create_engine(f"sqlite:///{path}")
-    with engine.begin() as connection:
-        command.upgrade(migrate.configured(connection), "0007")
-    engine.dispose()
-    occupant = {
-        "run": "a-1/0",
-        "reservation_micro_usd_per_hour": 90,
-        "throughput_ppm": 950_000,
-        "value_micro_usd_per_hour": 85,
-        "profiled": True,
-    }
-    hosting = {
-        "on": "i00001",
-        "type": "box",
-        "price_micro_usd_per_hour": 70,
-        "value_micro_usd_per_hour": 85,
-        "tenants": [occupant],
-    }
-    written = {"hostings": [hosting], "exchanges": [], "weighing": None}
-    records = {1: zlib.compress(json.dumps(written).encode()), 2: b"damaged"}
-    with closing(sqlite3.connect(path)) as connection:
-        for number, record in records.items():
-            connection.execute(
-                "INSERT INTO rounds VALUES (?, ?, 0, 0, 0, '{}')", (number, 10 * number)
-            )
-            connection.execute("INSERT INTO reasons VALUES (?, ?)", (number, record))
-        connection.commit()
-    with SqlJournal.open(f"sqlite:///{path}") as journal:
-        told = journal.explained(1)
-        assert told is not None
-        assert told.reasons is not None
-        (found,) = told.reasons.hostings
-        assert found == Hosting(
-            InstanceId("i00001"), "box", 70, 85, (Occupant(RunId("a-1/0"), 90, 950_000, 85, True),)
-        )
-        damaged = journal.explained(2)
-        assert damaged is not None
-        assert damaged.reasons is None
 
 
 def test_commits_survive_a_power_cut(journal: SqlJournal) -> None:
@@ -156,6 +86,13 @@ def test_a_newer_record_is_refused(path: Path, table: str) -> None:
     refusal = pytest.raises(JournalTooNew, match=f"{table} have records of version 9")
     with SqlJournal.open(f"sqlite:///{path}") as journal, refusal:
         journal.load()
+
+
+def test_a_journal_from_before_the_first_release_is_left_alone(path: Path) -> None:
+    SqlJournal.open(f"sqlite:///{path}").close()
+    execute(path, "UPDATE alembic_version SET version_num = '0012'")
+    with pytest.raises(JournalTooOld, match="0012 of a version from before the first release"):
+        SqlJournal.open(f"sqlite:///{path}")
 
 
 def test_a_refused_open_keeps_no_lock(path: Path) -> None:
