@@ -26,7 +26,7 @@ from eva_master.model.planning.standing import LinePlace
 from eva_master.model.planning.suspension import Suspension
 from eva_master.model.planning.tenancy import LoanTerms
 from eva_master.model.records import Ended, Instance, Job, TaskRun
-from eva_master.model.resources import Resources
+from eva_master.model.resources import NOTHING, Resources
 from eva_master.ports.learned import LearnedTime, WatchedPool
 from eva_master.ports.previews import JobPreview
 from eva_master.ports.shared_limits import SharedLimit
@@ -91,6 +91,23 @@ class InstanceRecord:
 
     instance: Instance
     account: InstanceAccount | None
+
+
+@dataclass(frozen=True, slots=True)
+class Hosted:
+    """Task runs that take room on an instance.
+
+    Attributes:
+        used: Room that they take together.
+        alone: Micro-dollars per hour of an instance for each that runs or starts.
+    """
+
+    runs: tuple[TaskRun, ...] = ()
+    used: Resources = NOTHING
+    alone: int = 0
+
+
+NOTHING_HOSTED = Hosted()
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,8 +439,8 @@ class ReadModel(Protocol):
         """The task runs that take room on an instance."""
         ...
 
-    def used(self, instance: InstanceId, runs: Iterable[TaskRun]) -> Resources:
-        """Room of the instance that its occupants take together."""
+    def hosted(self, *instances: InstanceId) -> Mapping[InstanceId, Hosted]:
+        """Tasks on instances, of those named, or else of all that have some."""
         ...
 
     def is_connected(self, instance: InstanceId) -> bool:
@@ -452,10 +469,6 @@ class ReadModel(Protocol):
 
     def normalised(self, run: TaskRun) -> float | None:
         """Last measured rate over standalone rate, `None` while either is unknown."""
-        ...
-
-    def reservation_price(self, run: TaskRun) -> int:
-        """The reservation price of a task run's task, in micro-dollars per hour."""
         ...
 
     def reservation_prices(self, spec: JobSpec) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -50,3 +51,8 @@ def test_a_map_is_what_a_dictionary_would_be(
         assert list(then.descending(before)) == older
         assert then.get(before) == expected.get(before)
         assert (before in then) == (before in expected)
+        mixed = sorted(expected, key=lambda key: (key % 7, -key))
+        assert then.several(mixed) == [expected[key] for key in mixed]
+        if before not in expected:
+            with pytest.raises(KeyError):
+                then.several([*mixed, before])

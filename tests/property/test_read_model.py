@@ -62,7 +62,7 @@ def seen(model: ClusterModel, now: Millis) -> dict[str, Any]:
         "billed": {it: model.billed(it, now).account for it in model.instances},
         "members": {job: list(model.members(job)) for job in model.jobs},
         "occupants": {it: model.occupants(it) for it in model.live},
-        "used": {it: model.used(it, model.occupants(it)) for it in model.live},
+        "used": {it: model.hosted(it)[it].used for it in model.live},
         "normalised": {run.id: model.normalised(run) for run in model.runs.values()},
         "prices": {run.id: worth(model.reservation(run)) for run in model.runs.values()},
         "found": {

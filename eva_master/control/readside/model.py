@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, islice
 
 from eva_master.control.features.deadlines.queueing import behind_others
 from eva_master.control.features.lending import payments
@@ -41,7 +42,6 @@ from eva_master.control.state.derived.dags import Dag
 from eva_master.control.state.derived.gang_places import GangParts
 from eva_master.control.state.derived.task_counts import TaskCounts
 from eva_master.control.state.parts.lending import Agreement
-from eva_master.control.state.records import total_demand
 from eva_master.control.state.runs import Runs
 from eva_master.control.supply.spot import expected_price
 from eva_master.learning.knowledge import Knowledge
@@ -74,7 +74,7 @@ from eva_master.model.planning.snapshot import StandaloneRates
 from eva_master.model.planning.standing import LinePlace
 from eva_master.model.planning.tenancy import LoanTerms
 from eva_master.model.records import Instance, Job, TaskRun
-from eva_master.model.resources import Resources
+from eva_master.model.resources import total
 from eva_master.packing.shared_limits.queue import SharedQueue
 from eva_master.packing.valuation.job_valuation import (
     JobReservations,
@@ -87,6 +87,7 @@ from eva_master.ports.previews import JobPreview
 from eva_master.ports.reading import (
     SHOWN,
     DagOutlook,
+    Hosted,
     InstanceRecord,
     JobRecord,
     LearnedTables,
@@ -99,8 +100,9 @@ from eva_wire.values.ids import MILLION, MILLIS_PER_HOUR, Exact, InstanceId, Job
 from eva_wire.values.states import LIVE, TERMINAL_JOB, RunState
 
 _JOBS_REMEMBERED = 16_384
-_NOTHING_KNOWN = StandaloneRates()
 """Jobs whose reservations readers share at most."""
+_NOTHING_KNOWN = StandaloneRates()
+_AT_WORK = (RunState.STARTING, RunState.RUNNING)
 
 
 class ReadersValuation:
@@ -143,15 +145,14 @@ class ReadersValuation:
             valuation = self._valuations[voice] = first.by(rates)
         return valuation
 
-    def of_job(self, job: Job) -> JobReservations:
-        """The reservations of a job, remembered."""
-        reservations = self._reservations.get(job.id)
+    def of_job(self, name: JobId, jobs: Mapping[JobId, Job]) -> JobReservations:
+        """The reservations of one of the jobs, remembered."""
+        reservations = self._reservations.get(name)
         if reservations is None:
             if len(self._reservations) >= _JOBS_REMEMBERED:
                 self._reservations = {}
-            reservations = self._reservations[job.id] = JobReservations(
-                self._made(job.spec), job.spec
-            )
+            spec = jobs[name].spec
+            reservations = self._reservations[name] = JobReservations(self._made(spec), spec)
         return reservations
 
 
@@ -316,11 +317,26 @@ class ClusterModel:
 
     def occupants(self, instance: InstanceId) -> tuple[TaskRun, ...]:
         """See `ReadModel.occupants`."""
-        return tuple(map(self.touched.__getitem__, self.residents.get(instance, ())))
+        return tuple(self.touched.several(self.residents.get(instance, ())))
 
-    def used(self, instance: InstanceId, runs: Iterable[TaskRun]) -> Resources:
-        """See `ReadModel.used`."""
-        return total_demand(self, runs, self.instances[instance])
+    def hosted(self, *instances: InstanceId) -> dict[InstanceId, Hosted]:
+        """See `ReadModel.hosted`."""
+        named = ((name, self.residents.get(name, ())) for name in instances)
+        residents = dict(named if instances else self.residents.items())
+        runs = iter(self.touched.several(chain.from_iterable(residents.values())))
+        hosted = {}
+        for name, ids in residents.items():
+            family, here = self.instances[name].offering.type.family, tuple(islice(runs, len(ids)))
+            needs, alone = [], 0
+            for run in here:
+                reservations = self.prices.of_job(run.job, self.jobs)
+                need = reservations.spec.tasks[run.index].demand_on(family)
+                assert need is not None, f"{run.id} cannot run on {family}"
+                needs.append(need)
+                if run.state in _AT_WORK:
+                    alone += reservations[run.index].price
+            hosted[name] = Hosted(here, total(needs), alone)
+        return hosted
 
     def is_connected(self, instance: InstanceId) -> bool:
         """See `ReadModel.is_connected`."""
@@ -435,7 +451,7 @@ class ClusterModel:
 
     def reservation(self, run: TaskRun) -> Reservation:
         """The reservation price of a task run's task, and the offering with that price."""
-        return self.prices.of_job(self.jobs[run.job])[run.index]
+        return self.prices.of_job(run.job, self.jobs)[run.index]
 
     def outlooks(self, record: JobRecord, now: Millis) -> tuple[Outlook, Sequence[Outlook]]:
         """See `ReadModel.outlooks`."""
@@ -457,10 +473,6 @@ class ClusterModel:
     def dag_outlook(self, job: Job) -> DagOutlook | None:
         """See `ReadModel.dag_outlook`."""
         return dags.outlook(self, job, lambda name: self.counts[name].left)
-
-    def reservation_price(self, run: TaskRun) -> int:
-        """See `ReadModel.reservation_price`."""
-        return self.reservation(run).price
 
     def reservation_prices(self, spec: JobSpec) -> tuple[int, ...]:
         """See `ReadModel.reservation_prices`."""

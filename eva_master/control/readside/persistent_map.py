@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, ItemsView, Iterator, Mapping, Sequence, ValuesView
+from collections.abc import (
+    Callable,
+    Collection,
+    ItemsView,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+    ValuesView,
+)
 from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
@@ -107,11 +116,35 @@ class PersistentMap(Mapping[K, V]):
                     return
                 yield leaf.names[place], leaf.values[place]
 
-    def _find(self, key: Any) -> Any:
-        wanted, node = self._order(key), self._root
+    def several(self, keys: Iterable[K]) -> list[V]:
+        """The values of keys, in their order: faster than one by one where keys are neighbours.
+
+        Raises:
+            KeyError: A key is not there.
+        """
+        order, values = self._order, list[V]()
+        leaf = _EMPTY
+        for key in keys:
+            wanted = order(key)
+            if not leaf.size or not leaf.first <= wanted <= leaf.keys[-1]:
+                leaf = self._leaf(wanted)
+            at = bisect_left(leaf.keys, wanted)
+            if at == leaf.size or leaf.keys[at] != wanted:
+                raise KeyError(key)
+            values.append(leaf.values[at])
+        return values
+
+    def _leaf(self, wanted: Any) -> _Leaf:
+        """The leaf that has a sort key, if any has."""
+        node = self._root
         while isinstance(node, _Branch):
             node = node.children[bisect_right(node.firsts, wanted, 1) - 1]
         leaf: _Leaf = node
+        return leaf
+
+    def _find(self, key: Any) -> Any:
+        wanted = self._order(key)
+        leaf = self._leaf(wanted)
         at = bisect_left(leaf.keys, wanted)
         if at < leaf.size and leaf.keys[at] == wanted:
             return leaf.values[at]

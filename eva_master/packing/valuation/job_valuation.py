@@ -232,24 +232,27 @@ class JobReservations:
     Args:
         valuation: The valuation; each result is computed once.
         spec: The job.
+
+    Attributes:
+        spec: The job.
     """
 
-    __slots__ = ("_found", "_gang", "_last", "_spec", "_valuation")
+    __slots__ = ("_found", "_gang", "_last", "_valuation", "spec")
 
     def __init__(self, valuation: JobValuation, spec: JobSpec) -> None:
         self._valuation = valuation
-        self._spec = spec
+        self.spec = spec
         self._gang: tuple[Reservation, ...] = ()
         self._found: dict[TaskSpec, Reservation] = {}
         self._last: tuple[TaskSpec, Reservation] | None = None
         """The last task asked for: tasks of an array are mostly one equal object."""
 
     def __getitem__(self, index: int) -> Reservation:
-        task = self._spec.tasks[index]
+        task = self.spec.tasks[index]
         if self._last is not None and self._last[0] is task:
             return self._last[1]
-        if self._spec.kind is JobKind.GANG and len(self._spec.tasks) > 1:
-            self._gang = self._gang or self._valuation.of(self._spec)
+        if self.spec.kind is JobKind.GANG and len(self.spec.tasks) > 1:
+            self._gang = self._gang or self._valuation.of(self.spec)
             return self._gang[index]
         reserved = self._found.get(task)
         if reserved is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from eva_client.cli.views import instance_words
 from eva_client.cli.views.words import amount, count, price
@@ -23,7 +24,6 @@ _MOST_MOVES = 30
 _MOST_NAMED = 3
 _FRESH_MS = 4_000
 _OWNED, _SPOT = "owned", "spot"
-_LANES = ("GPUs", "CPUs", "memory")
 _CHARACTER_EM = 0.46
 _NAMED_EM = 1.25
 """Least height of a lane with a name in it."""
@@ -72,9 +72,22 @@ class TaskBox:
     fresh: bool
 
 
+class Use(NamedTuple):
+    """Use of a resource of an instance.
+
+    Attributes:
+        used: How much of it is used, such as ``3 of 4 GPUs``.
+        percent: Part of it that is used, from 0 to 100.
+    """
+
+    name: str
+    used: str
+    percent: int
+
+
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """A resource of an instance.
+    """A resource of an instance, as it is drawn.
 
     Attributes:
         used: How much of it is used, such as ``3 of 4 GPUs``.
@@ -88,10 +101,10 @@ class Lane:
     name: str
     used: str
     percent: int
-    top: int = 0
-    height: int = 0
-    text: str = ""
-    middle: float = 0.0
+    top: int
+    height: int
+    text: str
+    middle: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +136,7 @@ class InstanceBox:
     fresh: bool
 
 
-@dataclass(frozen=True, slots=True)
-class InstanceBar:
+class InstanceBar(NamedTuple):
     """An instance of a cluster with too many for boxes.
 
     Attributes:
@@ -288,16 +300,18 @@ def _dearest_first(instance: Instance) -> tuple[int, int, str, int]:
 
 def _bar(instance: Instance) -> InstanceBar:
     """An instance without its tasks."""
-    lanes = _lanes(instance.capacity, instance.used)
-    parts = {lane.name: lane.percent for lane in lanes}
-    named = f"{instance.id} {instance.type} {price(instance.price_micro_usd_per_hour)}"
+    words = f"{instance.id} {instance.type} {price(instance.price_micro_usd_per_hour)}"
+    parts = {}
+    for name, used, percent in _uses(instance.capacity, instance.used):
+        words += f", {used}"
+        parts[name] = percent
     return InstanceBar(
         instance.id,
-        ", ".join((named, *(lane.used for lane in lanes))),
-        gpus=parts.get("GPUs", 0),
-        cpus=parts.get("CPUs", 0),
-        memory=parts.get("memory", 0),
-        silent=_is_silent(instance),
+        words,
+        parts.get("GPUs", 0),
+        parts.get("CPUs", 0),
+        parts.get("memory", 0),
+        _is_silent(instance),
     )
 
 
@@ -315,15 +329,13 @@ def _box(instance: Instance, scale: float, now: int) -> InstanceBox:
     tops = boxes.lane_tops(len(chosen))
     drawn = tuple(
         Lane(
-            lane.name,
-            lane.used,
-            lane.percent,
+            *use,
             top,
             high,
-            lane.used if size[0] * (100 - lane.percent) / 100 >= _FREE_EM else "",
+            use.used if size[0] * (100 - use.percent) / 100 >= _FREE_EM else "",
             round((top + high / 2) / 10, 1),
         )
-        for lane, (top, high) in zip(_lanes(instance.capacity, instance.used), tops, strict=True)
+        for use, (top, high) in zip(_uses(instance.capacity, instance.used), tops, strict=True)
     )
     tasks = tuple(
         _task(instance.id, task, _Ribbon(boxes.ribbon(spans), boxes.label_of(spans, *size)), now)
@@ -358,20 +370,22 @@ def _amounts(of: Resources) -> tuple[int, int, int]:
     return of.gpus, of.milli_cpus, of.memory_mib
 
 
-def _lanes(capacity: Resources, used: Resources) -> list[Lane]:
+def _uses(capacity: Resources, used: Resources) -> list[Use]:
     """The resources that an instance has, with their use."""
-    words = (
-        f"{used.gpus} of {count(capacity.gpus, 'GPU')}",
-        f"{used.milli_cpus / 1_000:g} of {amount(capacity.milli_cpus / 1_000, 'CPU')}",
-        f"{used.memory_mib / 1_024:.4g} of {capacity.memory_mib / 1_024:.4g} GiB",
-    )
-    return [
-        Lane(name, text, round(100 * part / most))
-        for name, text, part, most in zip(
-            _LANES, words, _amounts(used), _amounts(capacity), strict=True
-        )
-        if most
-    ]
+    uses = []
+    if most := capacity.gpus:
+        uses.append(Use("GPUs", f"{used.gpus} of {count(most, 'GPU')}", _percent(used.gpus, most)))
+    if most := capacity.milli_cpus:
+        words = f"{used.milli_cpus / 1_000:g} of {amount(most / 1_000, 'CPU')}"
+        uses.append(Use("CPUs", words, _percent(used.milli_cpus, most)))
+    if most := capacity.memory_mib:
+        words = f"{used.memory_mib / 1_024:.4g} of {most / 1_024:.4g} GiB"
+        uses.append(Use("memory", words, _percent(used.memory_mib, most)))
+    return uses
+
+
+def _percent(part: int, most: int) -> int:
+    return round(100 * part / most)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
 from typing import Any
 
 from eva_master.adapters.bills import divided_bill
@@ -31,9 +30,17 @@ from eva_master.model.planning.quotas import TenantLimits
 from eva_master.model.planning.standing import full_name
 from eva_master.model.planning.suspension import Suspension
 from eva_master.model.records import Instance, Job, TaskRun, rests
-from eva_master.model.resources import NOTHING, Resources
+from eva_master.model.resources import Resources
 from eva_master.ports.previews import Foreseen
-from eva_master.ports.reading import SMALL_JOB, JobRecord, Outlook, Pause, ReadModel
+from eva_master.ports.reading import (
+    NOTHING_HOSTED,
+    SMALL_JOB,
+    Hosted,
+    JobRecord,
+    Outlook,
+    Pause,
+    ReadModel,
+)
 from eva_wire.rpc import job_fields
 from eva_wire.text.moments import date_of
 from eva_wire.values.ids import JobId, Millis, RunId, micro_usd, run_id, run_order
@@ -54,7 +61,6 @@ _REASONS = 10
 """Reasons for which tasks of one job wait that are told of at most."""
 _METRIC_BYTES = 13
 """Size of a metric besides its name."""
-_NO_PACKING_STATES = (RunState.STARTING, RunState.RUNNING)
 
 
 def job(model: ReadModel, record: JobRecord, now: Millis, pause: Pause | None = None) -> pb.Job:
@@ -329,18 +335,18 @@ def cluster(
         pause: Why the control loop stands still.
         planning: Note about a plan that takes long; empty if none does.
     """
-    hosted = {key: model.occupants(key) for key in model.live}
+    hosted = model.hosted()
     return pb.ClusterState(
         cluster=name,
         policy=policy,
-        instances=[instance(model, record, hosted.get(record.id)) for record in listed],
+        instances=[
+            instance(model, record, hosted.get(record.id, NOTHING_HOSTED)) for record in listed
+        ],
         jobs_by_state=jobs_by_state(model.totals.jobs, sum(model.totals.suspended.values())),
         tasks_by_state={state.value: count for state, count in model.totals.runs.items()},
         now_ms=now,
         price_micro_usd_per_hour=price_per_hour(model),
-        no_packing_micro_usd_per_hour=_no_packing_price(
-            model, chain.from_iterable(hosted.values())
-        ),
+        no_packing_micro_usd_per_hour=sum(host.alone for host in hosted.values()),
         rounds=model.rounds,
         version=version,
         workers_connected=model.connected,
@@ -367,25 +373,20 @@ def price_per_hour(model: ReadModel) -> int:
 
 def no_packing_price_per_hour(model: ReadModel) -> int:
     """Micro-dollars per hour of one instance per task, for tasks that run or start now."""
-    return _no_packing_price(model, chain.from_iterable(map(model.occupants, model.live)))
+    return sum(host.alone for host in model.hosted().values())
 
 
-def _no_packing_price(model: ReadModel, runs: Iterable[TaskRun]) -> int:
-    return sum(model.reservation_price(run) for run in runs if run.state in _NO_PACKING_STATES)
-
-
-def instance(
-    model: ReadModel, record: Instance, hosted: Sequence[TaskRun] | None = None
-) -> pb.Instance:
+def instance(model: ReadModel, record: Instance, hosted: Hosted | None = None) -> pb.Instance:
     """An instance with its tasks.
 
     Args:
         model: The cluster.
         record: The instance.
-        hosted: Its occupants, if they are known.
+        hosted: Its tasks, if they are known.
     """
-    live, kept = record.id in model.live, model.kept.get(record.id)
-    runs = model.occupants(record.id) if hosted is None else hosted
+    live, kept = record.state is not InstanceState.GONE, model.kept.get(record.id)
+    if hosted is None:
+        hosted = model.hosted(record.id)[record.id] if live else NOTHING_HOSTED
     offering, reason, drain = record.offering, record.reason, record.drain
     if record.stands:
         reason = model.pool_reasons.get(full_name(record.partition, record.pool), reason)
@@ -402,8 +403,8 @@ def instance(
         up_ms=record.up_ms or 0,
         gone_ms=record.gone_ms or 0,
         capacity=resources(offering.type.capacity),
-        used=resources(model.used(record.id, runs) if live else NOTHING),
-        tasks=[run.id for run in runs],
+        used=resources(hosted.used),
+        tasks=[run.id for run in hosted.runs],
         reason=reason,
         connected=model.is_connected(record.id),
         pool=record.pool,
