@@ -378,9 +378,11 @@ class FileReader:
             end = offset
             for segment in segments:
                 for piece in _cut(segment, offset, file.size):
+                    if position in self._gone:  # Sizes are as clients state them.
+                        break
                     yield position, piece, version
                     end = piece.at + piece.length
-            if end < file.size:  # The rest of a log is not there any more.
+            if end < file.size and position not in self._gone:  # The rest of a log is gone.
                 yield position, _Segment("", 0, end, 0), ""
 
     async def _sources(self, file: TaskFile) -> tuple[Sequence[_Segment], str]:

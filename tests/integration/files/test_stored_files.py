@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,16 @@ async def test_a_version_that_is_gone_holds_up_no_other_file(store: ObjectStore)
     assert await read(store, *[(known[path], 0) for path in wanted]) == [None, None, b"1"]
     fresh = await files(store)
     assert await read(store, (fresh["outputs/large"], 0)) == [LARGE[::-1]]
+
+
+@pytest.mark.parametrize("path", ["outputs/d/é %1", "checkpoints/00000001/a", "logs/0001.log"])
+async def test_a_size_that_a_client_has_made_up_costs_a_few_pieces(
+    store: ObjectStore, path: str
+) -> None:
+    listing = await files(store)
+    endless = replace(listing[path], size=2**63 - 1)
+    large = listing["outputs/large"]
+    assert await read(store, (endless, 0), (large, 0), (endless, 2**62)) == [None, LARGE, None]
 
 
 async def test_a_log_that_has_grown_is_read_as_far_as_it_was_listed(store: ObjectStore) -> None:
