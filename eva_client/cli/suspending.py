@@ -49,12 +49,15 @@ def suspend(session: CommandSession, jobs: tuple[str, ...], as_json: bool) -> No
 
 
 def _amount(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
-    from eva_wire.text.quantities import parse_dollars
+    from eva_wire.text.quantities import parse_cap
 
     try:
-        return None if value is None else parse_dollars(value)
+        return None if value is None else parse_cap(value)
     except ValueError as failure:
-        raise click.BadParameter("write an amount such as $10") from failure
+        raise click.BadParameter(
+            "write dollars, more than 0 and at most a million, such as 10"
+            " (a shell takes what follows a $ for a variable)"
+        ) from failure
 
 
 @click.command()
@@ -63,7 +66,7 @@ def _amount(_: click.Context, __: click.Parameter, value: str | None) -> int | N
     "--max-cost",
     metavar="AMOUNT",
     callback=_amount,
-    help="What each of them may cost in all from now on, such as $10.",
+    help="Dollars that each of them may cost in all from now on, such as 10.",
 )
 @json_option
 @address_option

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from eva_master.model.accounting.cost_sums import CostSums
+from eva_master.model.accounting.months import MonthLevel
 from eva_master.model.accounting.splits import CostSplit
 from eva_master.model.accounting.totals import CostTotals, PartitionTotals, TenantTotals, Totals
 from eva_master.model.arithmetic.loop_time import WallClock
@@ -26,7 +27,7 @@ from eva_master.model.planning.standing import LinePlace
 from eva_master.model.planning.suspension import Suspension
 from eva_master.model.planning.tenancy import LoanTerms
 from eva_master.model.records import Ended, Instance, Job, TaskRun
-from eva_master.model.resources import NOTHING, Resources
+from eva_master.ports.hosted import Hosted
 from eva_master.ports.learned import LearnedTime, WatchedPool
 from eva_master.ports.previews import JobPreview
 from eva_master.ports.shared_limits import SharedLimit
@@ -91,23 +92,6 @@ class InstanceRecord:
 
     instance: Instance
     account: InstanceAccount | None
-
-
-@dataclass(frozen=True, slots=True)
-class Hosted:
-    """Task runs that take room on an instance.
-
-    Attributes:
-        used: Room that they take together.
-        alone: Micro-dollars per hour of an instance for each that runs or starts.
-    """
-
-    runs: tuple[TaskRun, ...] = ()
-    used: Resources = NOTHING
-    alone: int = 0
-
-
-NOTHING_HOSTED = Hosted()
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,6 +300,11 @@ class ReadModel(Protocol):
     @property
     def listing(self) -> CatalogListing:
         """When the cloud was asked what it sells."""
+        ...
+
+    @property
+    def month_levels(self) -> Mapping[str, MonthLevel]:
+        """Limits of a month that are used up, or nearly, by the kind and name of their party."""
         ...
 
     @property

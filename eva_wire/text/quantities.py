@@ -13,6 +13,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from eva_wire.values.bounds import MOST_STATED
 from eva_wire.values.ids import MILLION
 
 _MILLIS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -180,6 +181,21 @@ def parse_dollars_per_hour(text: object) -> int:
         ValueError: The text is not an amount per hour, or is negative.
     """
     return _dollars(text, _HOURLY, "an amount of dollars per hour", "$2/h")
+
+
+def parse_cap(text: str) -> int:
+    """Read the most that a job may cost as users type it in shells and forms, where ``$10`` is 10.
+
+    Returns:
+        Micro-dollars.
+
+    Raises:
+        ValueError: The text is no such amount.
+    """
+    amount = parse_dollars(f"${text.strip().removeprefix('$').strip()}")
+    if not 0 < amount <= MOST_STATED:
+        raise _refusal("a job may cost more than nothing, and at most $1,000,000", "10")
+    return amount
 
 
 def _dollars(text: object, form: re.Pattern[str], what: str, example: str) -> int:

@@ -18,6 +18,8 @@ from eva_master.adapters.pages.shown.money import money_page
 from eva_master.adapters.pages.shown.overview import overview
 from eva_master.adapters.rpc.bounded import bounded_pb as pb
 from eva_wire.rpc.messages import ClusterState, OverviewResponse
+from eva_wire.text.quantities import parse_cap
+from eva_wire.values.errors import InvalidRequest
 
 _LOG_S = 2.0
 """A log grows though the cluster stays as it is."""
@@ -94,6 +96,19 @@ def _of_job(make: Callable[..., Message]) -> Callable[[Mapping[str, str], Mappin
     return lambda names, _fields: make(job=names["job"])
 
 
+def _resumption(names: Mapping[str, str], fields: Mapping[str, str]) -> pb.ResumeRequest:
+    """The request to have a job go on, with another cap if the field for that is filled in."""
+    typed = fields.get("max_cost", "").strip()
+    try:
+        cap = parse_cap(typed) if typed else None
+    except ValueError as error:
+        raise InvalidRequest(
+            f"{typed[:40]!r} is no most that a job may cost",
+            hint="write dollars, more than 0 and at most a million, such as 10",
+        ) from error
+    return pb.ResumeRequest(job=names["job"], max_cost_micro_usd=cap)
+
+
 ACTIONS = (
     Action(
         "/jobs/{job}/cancel",
@@ -101,7 +116,7 @@ ACTIONS = (
         lambda names, fields: pb.CancelRequest(job=names["job"], now=fields.get("now") == "yes"),
     ),
     Action("/jobs/{job}/suspend", "Jobs/Suspend", _of_job(pb.SuspendRequest)),
-    Action("/jobs/{job}/resume", "Jobs/Resume", _of_job(pb.ResumeRequest)),
+    Action("/jobs/{job}/resume", "Jobs/Resume", _resumption),
     Action(
         "/jobs/{job}/retry",
         "Jobs/Retry",

@@ -50,6 +50,7 @@ from eva_master.learning.voices.lessons import Lessons
 from eva_master.learning.voices.names import Voice, voice_of
 from eva_master.learning.voices.resolution import Resolved
 from eva_master.model.accounting.cost_sums import CostSums
+from eva_master.model.accounting.months import MonthLevel
 from eva_master.model.accounting.splits import CostSplit
 from eva_master.model.accounting.totals import (
     NO_TOTALS,
@@ -82,12 +83,12 @@ from eva_master.packing.valuation.job_valuation import (
     Rates,
     Reservation,
 )
+from eva_master.ports.hosted import Hosted
 from eva_master.ports.learned import LearnedTime, WatchedPool
 from eva_master.ports.previews import JobPreview
 from eva_master.ports.reading import (
     SHOWN,
     DagOutlook,
-    Hosted,
     InstanceRecord,
     JobRecord,
     LearnedTables,
@@ -196,6 +197,7 @@ class ClusterModel:
     learned: Knowledge
     resolved: Resolved
     market: SpotMarket
+    month_levels: Mapping[str, MonthLevel]
     trouble: CloudTrouble
     wall: WallClock
     memory: PolicyMemory | None

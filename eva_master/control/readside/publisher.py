@@ -189,6 +189,7 @@ def _shared(state: State) -> dict[str, Any]:
         "learned": state.learned,
         "resolved": state.figures.resolved,
         "market": state.market,
+        "month_levels": state.month_levels.by_party,
         "trouble": state.trouble,
         "wall": state.wall,
         "memory": state.memories.get(""),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from eva_wire.values.bounds import MOST_STATED
 from eva_wire.values.ids import MILLION
 
 
@@ -27,3 +28,8 @@ def dollars(micro_usd: int) -> str:
     """Write money for users, to a hundredth of a cent where that is all there is."""
     amount = micro_usd / MILLION
     return f"${amount:,.2f}" if amount >= 1 else f"${amount:,.4f}"
+
+
+def next_cap(micro_usd: int) -> int:
+    """The cap to suggest for a job that has come to one, in whole dollars."""
+    return min(2 * micro_usd // MILLION + 1, MOST_STATED // MILLION)

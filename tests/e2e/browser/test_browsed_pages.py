@@ -173,6 +173,37 @@ def test_a_job_is_followed_suspended_resumed_and_its_outputs_and_bill_are_read(
     assert sum(shown.values()) == int(whole or 0) == bill.cost_micro_usd
 
 
+def test_a_job_at_its_cap_goes_on_with_the_one_that_is_typed(
+    cluster: Cluster, user: Visitor
+) -> None:
+    job = trained(cluster, "capped", max_cost="$0.0001")
+    page = user.context().new_page()
+    page.goto(f"/jobs/{job}")
+    expect(page.locator(".sentence")).to_contain_text("suspended at its max_cost")
+    page.locator("summary", has_text="Resume").click()
+    field = page.get_by_label("It may cost at most, in dollars")
+    field.fill("25")
+    page.get_by_role("button", name="Resume with this cap").click()
+    expect(page.locator(".sentence")).to_contain_text("capped is running")
+    assert cluster.job(job).max_cost_micro_usd == 25_000_000
+    page.locator("summary", has_text="Raise its cap").click()
+    field.fill("30")
+    page.get_by_role("button", name="Raise it").focus()
+    page.evaluate(
+        """() => {
+          window.changes = 0;
+          document.getElementById("job-head").addEventListener("eva:changed", () => changes += 1);
+        }"""
+    )
+    page.wait_for_function("() => window.changes >= 2")
+    expect(field).to_have_value("30")
+    assert not faults(page)
+    page.keyboard.press("Enter")
+    expect(page.locator(".big").first).to_be_visible()
+    until(lambda: cluster.job(job).max_cost_micro_usd == 30_000_000, "the cap is raised")
+    cluster.client.cancel(job)
+
+
 def test_the_keyboard_alone_is_enough(cluster: Cluster, user: Visitor) -> None:
     job = trained(cluster, "typed")
     until(lambda: cluster.job(job).state == "running", "the job runs")

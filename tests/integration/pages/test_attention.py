@@ -14,7 +14,10 @@ from eva_master.adapters.loop.clock import SystemClock
 from eva_master.adapters.pages import live
 from eva_master.adapters.pages.shown.overview import overview
 from eva_master.adapters.rpc.server.overview import attention
+from eva_master.control.state.parts.months import MonthLevels
 from eva_master.control.state.store import State
+from eva_master.model.accounting.months import MonthLevel
+from eva_master.model.arithmetic.calendar import month_of
 from eva_master.model.feed import FeedEvent, FeedKind
 from eva_master.model.fleet.partitions import Budget, Partition, Partitions
 from eva_master.model.job import Deadline
@@ -194,6 +197,32 @@ async def test_a_plan_that_takes_long_and_a_master_that_stands_still_are_told_of
     assert note.sentence.endswith("and tasks run on: the disk is full.")
     assert note.advice == "Free some of it."
     gateway.paused(None)
+    await site.is_quiet()
+
+
+async def test_an_owner_near_a_limit_of_this_month_is_told_of(site: Site) -> None:
+    month = month_of(_now())[0]
+
+    def level(percent: int, month_ms: int = month) -> Callable[[State], None]:
+        told = {
+            "owner/ana": MonthLevel(Millis(month_ms), 5_000_000, percent),
+            "tenant/ana": MonthLevel(Millis(month_ms), 5_000_000, 80),
+        }
+        return lambda state: state.remember(MonthLevels(told))
+
+    await site.change(level(80))
+    await site.shows(
+        "warn",
+        "owner ana 80 % or more of $5.00 is spent, limits.max_cost of this month.",
+        "At the limit the jobs are suspended. The master's settings raise it. eva cost --by owner",
+    )
+    await site.change(level(100))
+    (note,) = await site.notes()
+    assert (note.level, note.sentence) == (
+        "bad",
+        "owner ana All of $5.00 is spent, limits.max_cost of this month.",
+    )
+    await site.change(level(80, month - 1))
     await site.is_quiet()
 
 

@@ -5,13 +5,19 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from starlette.routing import Route
 
+from eva_master.adapters.pages import live
 from eva_master.adapters.pages.sessions import FILE
+from eva_master.control.state.store import State
+from eva_master.model.events import ResumeRequested
+from eva_master.model.planning.suspension import Suspender, Suspension
 from eva_wire.values.errors import NotAuthenticated
+from eva_wire.values.ids import JobId, Millis
 from eva_wire.values.users import Role, UserToken
 from tests.fakes.rpc.pages import Answer, Browser, PageMaster, page_master
 from tests.fakes.rpc.server import add_instance, add_job, spec
@@ -146,6 +152,46 @@ async def test_an_action_that_is_refused_reaches_no_loop(pages: PageMaster, call
         if row_of(route) == "actions on a job":
             await tried(browser, route)
     assert pages.master.loop.commands == []
+
+
+async def test_a_cap_is_raised_by_the_field_beside_resume(
+    pages: PageMaster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "EVERY_S", 0.0)
+
+    def capped(state: State) -> JobId:
+        return add_job(state, replace(spec("dear", owner="ana"), max_cost=5_000_000))
+
+    loop = pages.master.loop
+    job = await loop.change(capped)
+    browser, reader = (
+        await pages.logged_in("ana", Role.USER),
+        await pages.logged_in("vic", Role.VIEWER),
+    )
+    page = await browser.get(f"/jobs/{job}")
+    assert 'name="max_cost" value="11"' in page.text
+    assert "Raise its cap" in page.text
+    field = 'name="max_cost"'
+    assert field not in (await reader.get(f"/jobs/{job}")).text
+    assert field not in (await browser.get("/jobs/resnet-1")).text, "it has no cap"
+
+    def suspended(state: State) -> None:
+        suspension = Suspension(Suspender.COST, Millis(1), reason="$4.99 of $5.00 are spent")
+        state.put_job(replace(state.jobs[job], suspension=suspension))
+
+    await loop.change(suspended)
+    assert "Resume with this cap" in (await browser.get(f"/jobs/{job}")).text
+    for typed in ("ten", "0", "$1e3", "1000000.01", "9" * 60, "\N{RIGHT-TO-LEFT OVERRIDE}1"):
+        refused = await browser.post(f"/jobs/{job}/resume", {"max_cost": typed})
+        assert refused.status == 409
+        assert "at most a million, such as 10" in refused.text
+    assert loop.commands == []
+    for typed, cap in (("$12.50", 12_500_000), ("20", 20_000_000), ("", None)):
+        answer = await browser.post(f"/jobs/{job}/resume", {"max_cost": typed})
+        assert (answer.status, answer.headers["location"]) == (303, f"/jobs/{job}")
+        command = loop.commands[-1]
+        assert isinstance(command, ResumeRequested)
+        assert (command.job, command.owner, command.max_cost) == (job, "ana", cap)
 
 
 FORGED = {

@@ -10,6 +10,7 @@ from eva_lab.simulator.cluster.delays import EqualDelays
 from eva_lab.simulator.cluster.journal import MemoryJournal
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.policy_registry import policies
+from eva_master.control.measure import ledger
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
 from eva_master.model.catalog import Purchase
@@ -131,6 +132,7 @@ def test_it_goes_on_with_a_higher_cap_alone_and_from_its_checkpoint() -> None:
     for raised in (None, 20_000):
         error = world.answers.replies[f"resume-{raised}"].error
         assert isinstance(error, CostCapReached)
+        assert "$" not in error.hint, "a shell would take what follows for a variable"
     assert world.state.jobs[JobId("a-1")].suspension is not None
     world.resume("a-1", 0.05)
     assert world.state.jobs[JobId("a-1")].suspension is None
@@ -140,6 +142,24 @@ def test_it_goes_on_with_a_higher_cap_alone_and_from_its_checkpoint() -> None:
     world.resume("a-1", 10)
     assert world.run(world.quiet, limit_ms=600 * MINUTE_MS)
     assert world.state.jobs[JobId("a-1")].state is JobState.SUCCEEDED
+
+
+def test_a_job_without_a_cap_gets_none_below_what_it_has_cost() -> None:
+    world = World()
+    world.submit(job("a", 2, minutes=120))
+    world.play(60)
+    world.resume("a-1", 0.02)
+    error = world.answers.replies["resume-20000"].error
+    assert isinstance(error, CostCapReached)
+    assert "a-1 has cost $0.0" in error.message
+    assert world.state.jobs[JobId("a-1")].suspension is None
+    assert world.state.jobs[JobId("a-1")].max_cost is None
+    account = ledger.job_account(world.state, JobId("a-1"), world.timeline.now())
+    cap = round(micro_usd(account.charged) / MILLION + 0.02, 3)
+    world.resume("a-1", cap)
+    world.play(50)
+    assert world.state.jobs[JobId("a-1")].suspension is not None, "at the cap that it was given"
+    assert cap - 0.01 < world.spent("a-1") <= cap
 
 
 def test_a_neighbour_without_a_cap_runs_on_and_pays_the_rest() -> None:

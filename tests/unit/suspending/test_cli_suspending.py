@@ -93,12 +93,22 @@ def test_lists_say_who_has_suspended_a_job(eva: Run) -> None:
     assert {task["suspension"] for task in bert["tasks"]} == {None}
 
 
-def test_a_cap_is_raised_with_the_resumption(eva: Run, api: FakeApi) -> None:
-    result = eva("resume", "mine", "--max-cost", "$10")
+@pytest.mark.parametrize("amount", ["$10", "10", " 10.00 ", "$ 10"])
+def test_a_cap_is_raised_with_the_resumption(eva: Run, api: FakeApi, amount: str) -> None:
+    result = eva("resume", "mine", "--max-cost", amount)
     assert result.exit_code == 0, result.stderr
     (call,) = api.of("Resume")
     assert call.request.max_cost_micro_usd == 10_000_000
-    assert eva("resume", "mine", "--max-cost", "ten").exit_code == 2
+
+
+@pytest.mark.parametrize("amount", ["ten", "0", "$0", "-1", "", "$$10", "1e3", "1000001", "9" * 15])
+def test_a_cap_that_is_none_is_refused_with_what_to_write(
+    eva: Run, api: FakeApi, amount: str
+) -> None:
+    result = eva("resume", "mine", "--max-cost", amount)
+    assert result.exit_code == 2
+    assert "such as 10 (a shell takes" in " ".join(result.stderr.split())
+    assert api.of("Resume") == []
 
 
 def test_a_job_at_its_cap_is_asked_of_the_master(eva: Run, api: FakeApi) -> None:

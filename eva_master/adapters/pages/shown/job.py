@@ -17,6 +17,7 @@ from eva_master.adapters.pages.shown.colours import Colour, colour_of
 from eva_master.adapters.pages.shown.feed import EventRow, row
 from eva_master.adapters.pages.shown.jobs import ENDED
 from eva_master.adapters.pages.shown.tables import PagePart, facts, parts
+from eva_master.model.arithmetic.money import next_cap
 from eva_wire.rpc.messages import Explanation, FeedEvent, Job, StoredFile, Task
 from eva_wire.values.durations import span
 from eva_wire.values.states import JobState, RunState
@@ -81,6 +82,7 @@ class JobPage:
         may_change: Whether the viewer may change the job.
         suspends: Whether it can be suspended.
         resumes: Whether it can be resumed.
+        next_cap: The cap to suggest for it in dollars; empty if it has none that can be raised.
         cancels: Whether it can be cancelled.
         retries: Whether it can be done again.
     """
@@ -110,6 +112,7 @@ class JobPage:
     may_change: bool
     suspends: bool
     resumes: bool
+    next_cap: str
     cancels: bool
     retries: bool
     failed: bool
@@ -171,11 +174,18 @@ def job(views: JobViews, now: int, *, may_change: bool) -> JobPage:
         may_change=may_change,
         suspends=not ended and not resting and message.state != "ending",
         resumes=not ended and resting and message.suspension.by in ("user", "cost"),
+        next_cap=str(next_cap(cap)) if cap and _can_be_raised(message) else "",
         cancels=not ended,
         retries=ended,
         failed=any(task.state == "failed" for task in message.tasks) and ended,
         age=span(now - message.submitted_ms),
     )
+
+
+def _can_be_raised(message: Job) -> bool:
+    """Whether the cap of a job can be raised: neither its end nor its owner's limit forbids it."""
+    over = message.state in ENDED or message.state == "ending"
+    return not over and not (message.HasField("suspension") and message.suspension.by == "month")
 
 
 def sentence(message: Job) -> str:

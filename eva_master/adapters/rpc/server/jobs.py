@@ -57,8 +57,8 @@ from eva_master.ports.reading import Archive, JobRecord, ReadModel, TaskPage
 from eva_wire._proto.api_pb2_grpc import JobsServicer
 from eva_wire.jobfile.table import Table
 from eva_wire.rpc.errors import BadRequest
-from eva_wire.values.bounds import MOST_GRACE_MS, MOST_ROWS, MOST_TASKS
-from eva_wire.values.errors import InvalidJob, NotFound
+from eva_wire.values.bounds import MOST_GRACE_MS, MOST_ROWS, MOST_STATED, MOST_TASKS
+from eva_wire.values.errors import InvalidJob, InvalidRequest, NotFound
 from eva_wire.values.ids import JobId, Millis, RunId, run_id
 from eva_wire.values.states import TERMINAL_JOB, RunState
 from eva_wire.values.users import Role
@@ -273,6 +273,8 @@ class JobsService(JobsServicer):
     ) -> pb.ResumeResponse:
         """Have a suspended job go on, likewise."""
         raised = request.max_cost_micro_usd if request.HasField("max_cost_micro_usd") else None
+        if raised is not None and not 0 < raised <= MOST_STATED:
+            raise InvalidRequest("a job may cost more than nothing, and at most $1,000,000")
         event = partial(ResumeRequested, max_cost=raised)
         return pb.ResumeResponse(job_id=await self._order(request, event))
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from eva_master.control import suspending
 from eva_master.control.context import Context
-from eva_master.control.features.capping.spending import spending
+from eva_master.control.measure import ledger
 from eva_master.model.actions import Reply
-from eva_master.model.arithmetic.money import dollars
+from eva_master.model.arithmetic.money import dollars, next_cap
 from eva_master.model.events import ResumeRequested, SuspendRequested
 from eva_master.model.planning.suspension import Suspender
 from eva_master.model.records import Job
 from eva_master.model.values import replace
 from eva_wire.values.errors import CostCapReached
-from eva_wire.values.ids import MILLION
+from eva_wire.values.ids import micro_usd
 
 
 def follow(context: Context, event: SuspendRequested | ResumeRequested) -> None:
@@ -58,16 +58,13 @@ def _with_cap(context: Context, job: Job, max_cost: int | None) -> Job:
             f"{job.id} is {job.suspension.words}",
             hint="it goes on by itself then, or once an operator raises limits.max_cost",
         )
-    spent = 0
-    counted = spending(context.state, context.settings, job, context.now)
-    if counted is not None:
-        spent = counted.spent
+    spent = micro_usd(ledger.job_account(context.state, job.id, context.now).charged)
     if max_cost is None:
         if stands_at_cap(job):
             raise CostCapReached(
                 f"{job.id} stands at its max_cost: {dollars(spent)} of"
                 f" {dollars(job.max_cost or 0)} are spent",
-                hint=f"eva resume {job.id} --max-cost ${2 * (job.max_cost or 0) // MILLION + 1}",
+                hint=f"eva resume {job.id} --max-cost {next_cap(job.max_cost or 0)}",
             )
         return job
     if max_cost <= spent:

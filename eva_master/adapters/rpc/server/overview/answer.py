@@ -75,7 +75,7 @@ def _notes(
             *attention.of_partitions(partition_messages.response(model, who, now).partitions),
             *attention.of_tenants(views.tenants(model, glance.tenants, now).tenants),
             *attention.of_deadlines(due, now),
-            *attention.of_caps(model),
+            *attention.of_caps(model, now),
             *attention.of_events(events, model, now),
         )
     )

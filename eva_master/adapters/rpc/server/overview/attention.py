@@ -8,6 +8,7 @@ from itertools import islice
 from eva_client.cli.views.words import ago, count, money, price, share
 from eva_master.adapters.notices.receivers import ReceiverStatus
 from eva_master.adapters.rpc.bounded import bounded_pb as pb
+from eva_master.model.arithmetic.calendar import month_of
 from eva_master.model.feed import FeedEvent, FeedKind
 from eva_master.model.planning.suspension import Suspender
 from eva_master.model.records import Job
@@ -22,6 +23,8 @@ _RECENT_MS = 86_400_000
 _MOST_DUE = 50
 """Jobs with deadlines that are looked at, the first ones due."""
 _MOST_NAMED = 3
+_ENDS_WITH_MONTH = "Jobs go on with the next month, or a higher limit in the master's settings."
+_ALL_PERCENT = 100
 _NEAR = 0.8
 """Part of a budget from which on it is told."""
 _LATE_PPM = 100_000
@@ -189,8 +192,8 @@ def _budget(
     )
 
 
-def of_caps(model: ReadModel) -> Iterator[pb.Note]:
-    """Jobs that have spent all or most of their `max_cost`, and owners at their limit."""
+def of_caps(model: ReadModel, now: Millis) -> Iterator[pb.Note]:
+    """Jobs that have spent all or most of their `max_cost`, and owners at their limit or near."""
     owners: dict[str, str] = {}
     for job in model.active.values():
         suspension = job.suspension
@@ -210,14 +213,28 @@ def of_caps(model: ReadModel) -> Iterator[pb.Note]:
                 command=f"eva resume {job.id} --max-cost AMOUNT",
             )
     for owner, reason in owners.items():
-        yield pb.Note(
-            level="bad",
-            kind="money",
-            subject=f"owner {owner}",
-            sentence=_sentence(reason),
-            advice="Jobs go on with the next month, or a higher limit in the master's settings.",
-            command="eva cost --by owner",
-        )
+        yield _of_owner(owner, "bad", reason, _ENDS_WITH_MONTH)
+    for party, level in model.month_levels.items():
+        scope, _, name = party.partition("/")
+        if scope != "owner" or name in owners or level.month_ms != month_of(now)[0]:
+            continue
+        most = f"{money(level.most)} is spent, limits.max_cost of this month"
+        if level.percent < _ALL_PERCENT:
+            advice = "At the limit the jobs are suspended. The master's settings raise it."
+            yield _of_owner(name, "warn", f"{level.percent} % or more of {most}", advice)
+        else:
+            yield _of_owner(name, "bad", f"all of {most}", _ENDS_WITH_MONTH)
+
+
+def _of_owner(owner: str, level: str, words: str, advice: str) -> pb.Note:
+    return pb.Note(
+        level=level,
+        kind="money",
+        subject=f"owner {owner}",
+        sentence=_sentence(words),
+        advice=advice,
+        command="eva cost --by owner",
+    )
 
 
 _ADVICE = {
