@@ -12,7 +12,7 @@ from eva_master.model.accounting.splits import CostSplit
 from eva_master.model.accounting.totals import CostTotals, PartitionTotals, TenantTotals, Totals
 from eva_master.model.arithmetic.loop_time import WallClock
 from eva_master.model.catalog import Catalog, Offering
-from eva_master.model.changes import InstanceAccount, JobAccount
+from eva_master.model.changes import JobAccount
 from eva_master.model.events import CloudTrouble
 from eva_master.model.feed import FeedEvent
 from eva_master.model.fleet.keeping import KeepReason
@@ -27,7 +27,7 @@ from eva_master.model.planning.standing import LinePlace
 from eva_master.model.planning.suspension import Suspension
 from eva_master.model.planning.tenancy import LoanTerms
 from eva_master.model.records import Ended, Instance, Job, TaskRun
-from eva_master.ports.hosted import Hosted
+from eva_master.ports.instances import Hosted, InstanceRecord
 from eva_master.ports.learned import LearnedTime, WatchedPool
 from eva_master.ports.previews import JobPreview
 from eva_master.ports.shared_limits import SharedLimit
@@ -84,14 +84,6 @@ class JobRecord:
     suspension: Suspension | None = None
     reasons: tuple[TaskRun, ...] = ()
     handed: Handed | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class InstanceRecord:
-    """An instance with what it cost; `account` is `None` if it was never billed."""
-
-    instance: Instance
-    account: InstanceAccount | None
 
 
 @dataclass(frozen=True, slots=True)

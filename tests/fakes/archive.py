@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from eva_master.model.changes import Changes, JobAccount
 from eva_master.model.feed import FeedEvent
 from eva_master.model.records import Ended, TaskRun, untouched
-from eva_master.ports.reading import SHOWN, FeedPage, InstanceRecord, JobRecord, TaskPage
+from eva_master.ports.instances import InstanceRecord
+from eva_master.ports.reading import SHOWN, FeedPage, JobRecord, TaskPage
 from eva_wire.values.ids import InstanceId, JobId, Millis, instance_order, job_order, run_order
 from eva_wire.values.states import TERMINAL_JOB, RunState
 

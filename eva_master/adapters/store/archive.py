@@ -15,11 +15,11 @@ from eva_master.model.changes import JobAccount
 from eva_master.model.feed import FeedEvent
 from eva_master.model.records import Ended, Job, TaskRun, untouched_state
 from eva_master.model.records import untouched as as_submitted
+from eva_master.ports.instances import InstanceRecord
 from eva_master.ports.reading import (
     SHOWN,
     SMALL_JOB,
     FeedPage,
-    InstanceRecord,
     JobRecord,
     TaskPage,
 )

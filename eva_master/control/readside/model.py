@@ -83,13 +83,12 @@ from eva_master.packing.valuation.job_valuation import (
     Rates,
     Reservation,
 )
-from eva_master.ports.hosted import Hosted
+from eva_master.ports.instances import Hosted, InstanceRecord
 from eva_master.ports.learned import LearnedTime, WatchedPool
 from eva_master.ports.previews import JobPreview
 from eva_master.ports.reading import (
     SHOWN,
     DagOutlook,
-    InstanceRecord,
     JobRecord,
     LearnedTables,
     LineOutlook,

@@ -26,7 +26,8 @@ from eva_master.model.accounting.tenants import TenantRules
 from eva_master.model.events import DrainRequested
 from eva_master.model.records import Instance
 from eva_master.ports import Clock, RoundHistory
-from eva_master.ports.reading import Archive, InstanceRecord, ReadModel
+from eva_master.ports.instances import InstanceRecord
+from eva_master.ports.reading import Archive, ReadModel
 from eva_wire._proto.api_pb2_grpc import ClusterServicer
 from eva_wire.values.errors import NotFound
 from eva_wire.values.ids import InstanceId, Millis

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from eva_master.adapters.rpc.bounded import bounded_pb as pb
+from eva_master.ports.instances import InstanceRecord
 from eva_master.ports.reading import (
     PAGE_AT_MOST,
     SHOWN,
     SMALL_JOB,
     Archive,
-    InstanceRecord,
     JobRecord,
     ReadModel,
     TaskPage,

@@ -31,7 +31,7 @@ from eva_master.model.planning.standing import full_name
 from eva_master.model.planning.suspension import Suspension
 from eva_master.model.records import Instance, Job, TaskRun, rests
 from eva_master.model.resources import Resources
-from eva_master.ports.hosted import NOTHING_HOSTED, Hosted
+from eva_master.ports.instances import NOTHING_HOSTED, Hosted
 from eva_master.ports.previews import Foreseen
 from eva_master.ports.reading import (
     SMALL_JOB,

@@ -1,11 +1,20 @@
-"""Tasks on an instance, for readers."""
+"""Instances for readers: costs, and the tasks on them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from eva_master.model.records import TaskRun
+from eva_master.model.changes import InstanceAccount
+from eva_master.model.records import Instance, TaskRun
 from eva_master.model.resources import NOTHING, Resources
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceRecord:
+    """An instance with what it cost; `account` is `None` if it was never billed."""
+
+    instance: Instance
+    account: InstanceAccount | None
 
 
 @dataclass(frozen=True, slots=True)
