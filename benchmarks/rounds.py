@@ -79,8 +79,10 @@ KINDS: tuple[tuple[str, Amounts], ...] = (
 )
 """Workloads and what their tasks need: four of them to an instance, more or less."""
 
-GOALS_S = {8_000: 0.35, 100_000: 3.0}
-"""Goals for the median round in seconds, by the number of tasks."""
+GOALS_S = {8_000: (0.15, 0.3), 100_000: (1.5, None)}
+"""Goals for the median and the longest round in seconds, by the number of tasks."""
+FIRST_S = 2.0
+"""Goal for the first plan after a start, of the smaller of these numbers of tasks."""
 _STEP_MS = 2_000
 _NEVER_MS = 1 << 40
 _SESSION = 1
@@ -108,6 +110,11 @@ class Stopwatch:
             return call()
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.process_time() - start
+
+    @property
+    def total(self) -> float:
+        """All of it, in seconds."""
+        return sum(self.seconds.values())
 
 
 class Cluster:
@@ -146,45 +153,47 @@ class Cluster:
         """The task runs that run now."""
         return list(self._orders)
 
-    def round(self, events: Sequence[Event], watch: Stopwatch) -> Snapshot | None:
-        """Hold one round, if one is due, and let the cluster come to rest.
+    def round(self, events: Sequence[Event], watch: Stopwatch) -> None:
+        """Hold the rounds that are due, and let the cluster come to rest.
 
         Args:
             events: Events of the round.
             watch: Gets the times.
-
-        Returns:
-            The snapshot that the policy saw.
         """
-        handle = self.machine.handle
-        actions = watch.time("events", lambda: handle(events, self._later()))
-        request = next((a for a in actions if isinstance(a, RequestPlan)), None)
-        if request is not None:
-            asked = watch.time("parcel", lambda: self._sent(request.snapshot))
-            plan, memory = watch.time("plan", lambda: self._policy.plan(asked, request.memory))
-            answer = watch.time("parcel", lambda: _sent(PlanReady(request.round, plan, memory)))
-            actions = [*actions, *watch.time("adoption", lambda: handle([answer], self._later()))]
-            self.rounds += 1
+        actions = watch.time("events", lambda: self.machine.handle(events, self._later()))
+        actions = [*actions, *self._planned(actions, watch)]
         self._settle(actions)
-        return None if request is None else request.snapshot
+
+    def _planned(self, actions: Sequence[Action], watch: Stopwatch) -> list[Action]:
+        """Answer a request for a plan, if there is one among actions, and those that follow it."""
+        followed: list[Action] = []
+        while request := next((a for a in actions if isinstance(a, RequestPlan)), None):
+            answer = self._answer(request, watch)
+            actions = watch.time(
+                "adoption", lambda ready=answer: self.machine.handle([ready], self._later())
+            )
+            followed.extend(actions)
+            self.rounds += 1
+        return followed
+
+    def _answer(self, request: RequestPlan, watch: Stopwatch) -> PlanReady:
+        """Have a plan made as by the planner's process."""
+        asked = watch.time("parcel", lambda: self._sent(request.snapshot))
+        plan, memory = watch.time("plan", lambda: self._policy.plan(asked, request.memory))
+        return watch.time("parcel", lambda: _sent(PlanReady(request.round, plan, memory)))
 
     def _sent(self, seen: Snapshot) -> Snapshot:
         """The snapshot as it arrives in the planner's process."""
         return self._receiver.snapshot(_sent(self._sender.diff(seen)))
 
     def _settle(self, actions: Sequence[Action]) -> None:
-        """Answer actions until there are none left; no time passes."""
+        """Answer actions until there are none left; no time passes but for plans."""
         for _ in range(_SOON):
             events = [event for action in actions for event in self._effect(action)]
             if not events:
                 return
             actions = self.machine.handle(events, self.now)
-            for action in actions:
-                if isinstance(action, RequestPlan):
-                    plan, memory = self._policy.plan(action.snapshot, action.memory)
-                    ready = PlanReady(action.round, plan, memory)
-                    actions = [*actions, *self.machine.handle([ready], self._later())]
-                    self.rounds += 1
+            actions = [*actions, *self._planned(actions, Stopwatch())]
         raise RuntimeError("the cluster does not come to rest")
 
     def _effect(self, action: Action) -> list[Event]:
@@ -222,6 +231,25 @@ class Cluster:
             del self._orders[run]
         report = RunReport(run, order.attempt, phase, exit_code=exit_code, stopped=stopped)
         return WorkerReported(instance, _SESSION, (report,))
+
+    def restart(self, policy: Policy) -> None:
+        """Forget what a master and its planner's process forget when they end.
+
+        Args:
+            policy: A new one, as built from the settings.
+        """
+        self._policy = policy
+        self._sender, self._receiver = Sender(), Receiver()
+        self.forget_views()
+
+    def forget_views(self) -> None:
+        """Have all of the next snapshot made anew."""
+        state = self.machine.state
+        state.view_cache = ViewCache()
+        for job in state.active:
+            state.view_cache.job_changed(job)
+        for instance in state.live:
+            state.view_cache.instance_changed(instance)
 
     def wait(self) -> None:
         """Advance the time until a round is due."""
@@ -288,19 +316,23 @@ def measure(policy: str, tasks: int, changes: int, rounds: int) -> Figures:
         cluster.round(_change(cluster, choose, jobs, changes), Stopwatch())
     laps: list[Stopwatch] = []
     anew: list[int] = []
+    before_laps = cluster.rounds
     for _ in range(rounds):
         events = _change(cluster, choose, jobs, changes)
         laps.append(Stopwatch())
         before = state.view_cache.made
         cluster.round(events, laps[-1])
         anew.append(state.view_cache.made - before)
-    goal = GOALS_S.get(tasks)
-    whole = _summary([sum(lap.seconds.values()) for lap in laps])
+    held = cluster.rounds - before_laps
+    if held < rounds:
+        raise RuntimeError(f"only {held} of {rounds} rounds held a plan")
+    whole = _summary([lap.total for lap in laps])
     return {
         "tasks": len(cluster.running()),
         "instances": len(state.live),
-        "first_round_s": round(sum(first.seconds.values()), 3),
+        "filling_s": round(first.total, 3),
         "round_s": whole,
+        "rounds_held": held,
         **{
             f"{part}_ms": _summary([1000 * lap.seconds.get(part, 0.0) for lap in laps])
             for part in ("events", "parcel", "plan", "adoption")
@@ -308,9 +340,29 @@ def measure(policy: str, tasks: int, changes: int, rounds: int) -> Figures:
         "views_made": round(statistics.median(anew)),
         **_snapshots(cluster),
         **_quiet(cluster),
-        "goal_s": goal,
-        "missed": ["round_s"] if goal is not None and whole["median"] > goal else [],
+        "start_s": _start(cluster, policy, _change(cluster, choose, jobs, changes)),
     }
+
+
+def _start(cluster: Cluster, policy: str, events: Sequence[Event]) -> dict[str, float]:
+    """The first round after a start, part by part."""
+    watch = Stopwatch()
+    cluster.restart(build_policy(policy, {}))
+    cluster.round(events, watch)
+    return {part: round(seconds, 3) for part, seconds in watch.seconds.items()}
+
+
+def _missed(figures: Figures, tasks: int) -> list[str]:
+    """Goals that figures miss; only the numbers of tasks above have any."""
+    median, longest = GOALS_S.get(tasks, (None, None))
+    missed = []
+    if median is not None and figures["round_s"]["median"] > median:
+        missed.append(f"median round within {median:g} s")
+    if longest is not None and figures["round_s"]["max"] > longest:
+        missed.append(f"longest round within {longest:g} s")
+    if tasks == min(GOALS_S) and sum(figures["start_s"].values()) > FIRST_S:
+        missed.append(f"first plan after a start within {FIRST_S:g} s")
+    return missed
 
 
 def _change(cluster: Cluster, choose: random.Random, jobs: _Jobs, changes: int) -> list[Event]:
@@ -327,11 +379,7 @@ def _snapshots(cluster: Cluster) -> Figures:
     for _ in range(_REPEATED):
         state.view_cache.job_changed(next(iter(state.active)))
         seen = change.time("", lambda: snapshot(state, cluster.now, settings))
-        state.view_cache = ViewCache()
-        for job in state.active:
-            state.view_cache.job_changed(job)
-        for instance in state.live:
-            state.view_cache.instance_changed(instance)
+        cluster.forget_views()
         made = scratch.time("", lambda: snapshot(state, cluster.now, settings))
         assert _without_work(made) == _without_work(seen), "a snapshot from scratch shows the same"
         state.view_cache = kept
@@ -369,10 +417,11 @@ def _summary(values: Sequence[float]) -> dict[str, float]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the figures; returns 1 if the median round missed the goal."""
+    """Print the figures; returns 1 if a goal was missed."""
     chosen = options(__doc__, arguments, tasks=8000, changes=50, rounds=10)
     figures: Figures = {"surroundings": surroundings()}
     figures |= measure("eva", chosen.tasks, chosen.changes, chosen.rounds)
+    figures["missed"] = _missed(figures, chosen.tasks)
     return publish(figures, as_json=chosen.json)
 
 
