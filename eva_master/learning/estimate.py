@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from eva_master.model.planning.plan import Json
+from eva_master.model.values import quick
 from eva_wire.values.ids import Millis
 
 _MEASUREMENTS_AVERAGED = 8
@@ -16,6 +17,7 @@ _DOUBTS_TO_REPLACE = 3
 """As many doubted measurements in a row, and it is the world that has changed."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class MeasuredEstimate:
     """An estimate of one integer from its measurements.

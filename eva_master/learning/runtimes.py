@@ -14,7 +14,7 @@ from eva_master.model.arithmetic.fixed_point import log_ppm
 from eva_master.model.planning.estimate import LONGEST_MS, Estimates
 from eva_master.model.planning.plan import Json
 from eva_master.model.resources import Resources
-from eva_master.model.values import replace
+from eva_master.model.values import quick, replace
 from eva_wire.values.ids import MILLION, MILLIS_PER_HOUR, Millis, Workload
 
 VALUES_PER_OWNER = 512
@@ -109,6 +109,7 @@ class Traits:
         )
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Spread:
     """Logarithms of run times, in millionths, and their variances; one job is one observation.

@@ -11,6 +11,7 @@ from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import Resources
 from eva_master.model.secrets import NeededSecrets
+from eva_master.model.values import quick
 from eva_wire.values.errors import EvaError
 from eva_wire.values.ids import InstanceId, JobId, Millis, RunId
 
@@ -90,6 +91,7 @@ class ForkOrder:
     patience_ms: int = 0
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class TaskOrder:
     """Everything that a worker must know about one attempt of a task run.

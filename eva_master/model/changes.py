@@ -10,6 +10,7 @@ from eva_master.model.feed import FeedEvent
 from eva_master.model.planning.plan import Json
 from eva_master.model.planning.reasons import Reasons
 from eva_master.model.records import Instance, Job, TaskRun
+from eva_master.model.values import quick
 from eva_wire.values.ids import Exact, InstanceId, JobId, Millis
 
 
@@ -32,6 +33,7 @@ class Round:
     reasons: Reasons | None = None
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class JobAccount:
     """The account of a job: its charges, and what they are compared with.
@@ -71,6 +73,7 @@ class JobAccount:
         )
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class InstanceAccount:
     """The account of an instance: its cost up to `until_ms`, and how much of it no task used.
@@ -95,6 +98,7 @@ Deferred = Callable[[], Json]
 """A document that is made when it is written, of what does not change until then."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Changes:
     """The changes of one turn of the loop, written in one transaction of the journal.

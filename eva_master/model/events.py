@@ -15,6 +15,7 @@ from eva_master.model.progress import Progress
 from eva_master.model.records import Ended
 from eva_master.model.resources import Resources
 from eva_master.model.secrets import SecretName
+from eva_master.model.values import quick
 from eva_wire.values.ids import InstanceId, JobId, Millis, OfferingId, Price, RunId
 
 
@@ -271,6 +272,7 @@ class Phase(StrEnum):
     """Over: no process of the attempt is left and none will be started."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class RunReport:
     """A worker's report on one attempt.
@@ -326,6 +328,7 @@ class WorkerRegistered:
     unfit: str = ""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class WorkerReported:
     """A worker reports attempts that have changed."""
@@ -344,6 +347,7 @@ class WorkerFetched:
     run: RunId
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ProgressSampled:
     """Progress reports that arrived together. They are not journalled.

@@ -13,6 +13,7 @@ from eva_master.model.arithmetic.loop_time import AS_LOOP, WallClock
 from eva_master.model.forks.merging import MergeRule
 from eva_master.model.resources import Resources
 from eva_master.model.secrets import NeededSecrets
+from eva_master.model.values import quick
 from eva_wire.values.bounds import DEFAULT_TENANT, JobKind
 from eva_wire.values.ids import MILLION, Family, JobId, RunId, Workload, run_id
 from eva_wire.values.notices import Topic
@@ -93,6 +94,7 @@ class JobOutputs:
         return f"job:{self.job}{task}/outputs" + (f"/{self.path}" if self.path else "")
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Program:
     """The program that a worker runs; the scheduler does not interpret it.
@@ -122,6 +124,7 @@ class Program:
         return len(self.run) + sum(len(name) + len(value) for name, value in pairs)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class TaskSpec:
     """One task of a job.
@@ -420,6 +423,7 @@ NO_FORKS = ForkRules()
 UNKNOWN_TRAINING = Training()
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class JobSpec:
     """A validated job; its optional parts are groups, of which equal defaults are one value.

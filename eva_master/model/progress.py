@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from eva_master.model.values import quick
 from eva_wire.values.ids import Millis
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Progress:
     """The progress that a task last reported.

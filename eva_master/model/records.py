@@ -11,7 +11,7 @@ from eva_master.model.job import JobSpec, TaskSpec
 from eva_master.model.planning.suspension import Suspension
 from eva_master.model.progress import NO_PROGRESS, Progress
 from eva_master.model.resources import Resources
-from eva_master.model.values import replace
+from eva_master.model.values import quick, replace
 from eva_wire.values.bounds import JobKind
 from eva_wire.values.ids import InstanceId, JobId, Millis, Price, RunId, replica_of, run_id
 from eva_wire.values.states import (
@@ -167,6 +167,7 @@ class Sizing:
     reason: str = ""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Job:
     """The master's record of a job."""
@@ -302,6 +303,7 @@ class Job:
         return replace(self, history=moved(f"job {self.id}", self.history, state, at))
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class TaskRun:
     """The master's record of one task run.
@@ -487,6 +489,7 @@ class Drain:
     lacks: str = ""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Instance:
     """The master's record of an instance, launched or about to be.

@@ -21,6 +21,7 @@ from eva_master.model.planning.plan import (
 )
 from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
 from eva_master.model.resources import Resources, total
+from eva_master.model.values import by_id
 from eva_master.packing.precedence import among_all
 from eva_master.packing.room import Place, need_on, places_after, room_left
 from eva_master.packing.zones import keeps_to_one_zone, zones_of
@@ -61,12 +62,12 @@ class PlanEffect:
     @cached_property
     def runs(self) -> Mapping[RunId, RunView]:
         """All task runs, where they are before the plan."""
-        return {view.id: view for view in self.now.runs}
+        return by_id(self.now.runs)
 
     @cached_property
     def jobs(self) -> Mapping[JobId, JobView]:
         """All jobs with an unfinished task."""
-        return {view.id: view for view in self.now.jobs}
+        return by_id(self.now.jobs)
 
     @cached_property
     def assigned(self) -> Mapping[RunId, Place]:

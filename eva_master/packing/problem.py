@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.planning.job_view import JobView
-from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot, ThroughputTable
+from eva_master.model.planning.snapshot import InstanceView, Snapshot, ThroughputTable
+from eva_master.model.values import by_id
 from eva_master.packing.interference.throughput import UNPROFILED, Ints, alone_with_its_gang
 from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.profiling import late_in_company, unprofiled
@@ -127,8 +128,8 @@ class Problem:
         self.snapshot = snapshot
         self.valuation = valuation
         self.cache = cache = cache or PlannerCache()
-        self.runs: Mapping[RunId, RunView] = {run.id: run for run in snapshot.runs}
-        self.jobs: Mapping[str, JobView] = {job.id: job for job in snapshot.jobs}
+        self.runs = by_id(snapshot.runs)
+        self.jobs = by_id(snapshot.jobs)
         self.instances: Mapping[InstanceId, InstanceView] = {
             instance.id: instance for instance in snapshot.instances
         }

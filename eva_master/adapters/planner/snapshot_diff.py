@@ -15,6 +15,7 @@ from eva_master.control.state.view_cache import SortedValues
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
+from eva_master.model.values import by_id
 
 _KNOWN = JobSpec("", "", ())
 """In place of the spec of a job's last view; no job has an empty name."""
@@ -47,17 +48,17 @@ class Sender:
     def __init__(self) -> None:
         self._number = 0
         self._base = 0
-        self._sent: tuple[dict[str, Any], ...] = ({}, {}, {})
+        self._sent: tuple[Mapping[str, Any], ...] = ({}, {}, {})
 
     def diff(self, snapshot: Snapshot) -> SnapshotDiff:
         """The difference to send for a snapshot, which the other end is then assumed to have."""
         views: tuple[tuple[Any, ...], ...] = snapshot.jobs, snapshot.runs, snapshot.instances
-        sent_jobs: dict[str, JobView] = self._sent[0]
-        kept: list[dict[str, Any]] = []
+        sent_jobs: Mapping[str, JobView] = self._sent[0]
+        kept: list[Mapping[str, Any]] = []
         fresh: list[Any] = []
         dropped: list[tuple[str, ...]] = []
         for sent, present in zip(self._sent, views, strict=True):
-            now = {view.id: view for view in present}
+            now = by_id(present)
             fresh.append(tuple(view for view in present if sent.get(view.id) is not view))
             dropped.append(tuple(name for name in sent if name not in now))
             kept.append(now)

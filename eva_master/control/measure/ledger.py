@@ -30,7 +30,7 @@ from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.fleet.keeping import KeepReason
 from eva_master.model.planning.standing import full_name
 from eva_master.model.records import Instance, Job, TaskRun
-from eva_master.model.values import replace
+from eva_master.model.values import quick, replace
 from eva_wire.values.ids import MILLION, Exact, InstanceId, JobId, Millis, RunId, micro_usd
 
 
@@ -67,6 +67,7 @@ class Accrued:
     pools: Mapping[str, PoolCost]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Accrual:
     """Costs of an instance and the jobs on it in one stretch of time, in which nothing changed.

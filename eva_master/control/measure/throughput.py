@@ -18,6 +18,7 @@ from eva_master.learning.windows import Mark, pace
 from eva_master.model.catalog import base_family
 from eva_master.model.progress import Progress
 from eva_master.model.records import TaskRun
+from eva_master.model.values import quick
 from eva_master.packing.valuation.job_valuation import divided, slowest
 from eva_master.packing.valuation.remaining_work import rate_of_ppm, standalone_rate_ppm
 from eva_wire.values.bounds import JobKind
@@ -32,6 +33,7 @@ _STALLED = 10
 """After as many windows without a step a task's last rate is no longer said to be its rate."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class RelativeSpeeds:
     """How fast task runs are in their company against running alone, in millionths.

@@ -26,11 +26,13 @@ from eva_master.model.planning.plan import (
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.planning.standing import Line, Pool
 from eva_master.model.resources import NOTHING, Resources
+from eva_master.model.values import by_id, quick
 from eva_master.packing.room import Place
 from eva_wire.values.bounds import JobKind
 from eva_wire.values.ids import InstanceId, JobId, OfferingId, RunId, own_run
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Decision:
     """The valid part of a plan.
@@ -136,8 +138,8 @@ class _Check:
     """
 
     def __init__(self, now: Snapshot, plan: Plan) -> None:
-        self.runs = {view.id: view for view in now.runs}
-        self._jobs = {view.id: view for view in now.jobs}
+        self.runs = by_id(now.runs)
+        self._jobs = by_id(now.jobs)
         self._offerings: dict[Place, Offering] = {v.id: v.offering for v in now.instances}
         self._on_sale = {offering.id: offering for offering in now.catalog}
         self._now = now

@@ -9,7 +9,7 @@ from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Plan, Suspend
 from eva_master.model.planning.sizes import resizable, with_sizes
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.model.values import replace
+from eva_master.model.values import by_id, replace
 from eva_wire.values.ids import InstanceId, JobId, RunId
 
 
@@ -35,7 +35,7 @@ def lawful(now: Snapshot, plan: Plan) -> Plan:
         or not elastic.least <= entry.members <= elastic.most
     }
     suspended = {entry.run for entry in plan.entries if isinstance(entry, Suspend)}
-    jobs = {job.id: job for job in now.jobs}
+    jobs = by_id(now.jobs)
     refused |= {job for job in sizes_of(plan).keys() & jobs if suspended & {*jobs[job].runs}}
     return without_sizes(now, plan, refused) if refused else plan
 

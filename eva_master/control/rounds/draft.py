@@ -14,7 +14,7 @@ from eva_master.control.rounds.rules.shared_limits import NOTHING_SHARED, Partit
 from eva_master.model.catalog import Offering
 from eva_master.model.planning.plan import Plan
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.model.values import replace
+from eva_master.model.values import quick, replace
 from eva_master.packing.plan_effect import PlanEffect
 from eva_master.packing.quotas import QuotaView
 from eva_master.packing.shared_limits.queue import SharedQueue
@@ -22,6 +22,7 @@ from eva_master.packing.waiting_turns import Shown
 from eva_wire.values.ids import InstanceId, JobId, OfferingId, RunId
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Question:
     """A question to the policy, with the parts of the cluster hidden from it.
@@ -50,6 +51,7 @@ class Question:
         return {name for claim in self.shown.claims for name in claim.instances}
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Draft:
     """A plan on its way through the stages, with their notes.

@@ -22,6 +22,7 @@ from eva_master.control.supply.boot_gate import BootGate
 from eva_master.learning.boots import Boots
 from eva_master.model.fleet.partitions import Partition
 from eva_master.model.planning.snapshot import Leeway, Snapshot
+from eva_master.model.values import quick
 from eva_master.packing.valuation.on_demand import OnDemandPrices
 from eva_master.packing.waiting_turns import NO_TURNS, Turns
 from eva_wire.values.ids import InstanceId, JobId, Millis, OfferingId, RunId
@@ -29,6 +30,7 @@ from eva_wire.values.ids import InstanceId, JobId, Millis, OfferingId, RunId
 _NO_GATE = BootGate(Boots(), frozenset(), Millis(0))
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Recent:
     """Data that earlier rounds of a partition leave to the next one; lost at a restart.

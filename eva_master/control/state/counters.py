@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from eva_master.model.values import quick
 
+
+@quick
 @dataclass(frozen=True, slots=True)
 class Counters:
     """Numbers that only grow; they name things and count events."""

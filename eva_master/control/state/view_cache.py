@@ -23,6 +23,7 @@ from eva_master.model.planning.estimate import Estimate, near
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import InstanceView, RemainingWork, RunView
 from eva_master.model.records import Instance, TaskRun
+from eva_master.model.values import Views
 from eva_wire.values.ids import InstanceId, JobId, Millis, RunId, Workload
 
 K = TypeVar("K", bound=str)
@@ -43,7 +44,7 @@ class SortedValues(Generic[K, V]):
         self._keys: list[K] = []
         self._added: list[K] = []
         self._dropped: set[K] = set()
-        self._ordered: tuple[V, ...] | None = ()
+        self._ordered: Views[V] | None = Views()
 
     def get(self, key: K) -> V | None:
         """The value of a key, `None` if it has none."""
@@ -77,7 +78,7 @@ class SortedValues(Generic[K, V]):
                 self._keys.extend(self._added)
                 self._keys.sort()  # quick on nearly sorted keys
                 self._added = []
-            self._ordered = tuple(map(self._values.__getitem__, self._keys))
+            self._ordered = Views(map(self._values.__getitem__, self._keys))
         return self._ordered
 
 

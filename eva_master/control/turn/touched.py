@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Collection
 from typing import TypeVar
 
@@ -20,8 +21,9 @@ class Touched:
 
     def __init__(self) -> None:
         # Touched members of gangs that were not touched as a whole.
-        self._jobs: dict[JobId, dict[RunId, None] | None] = {}
-        self._runs, self._instances = dict[RunId, None](), dict[InstanceId, None]()
+        # A dict whose first items are taken one by one searches past all that were there before.
+        self._jobs = OrderedDict[JobId, dict[RunId, None] | None]()
+        self._runs, self._instances = OrderedDict[RunId, None](), OrderedDict[InstanceId, None]()
         self._places = set[InstanceId]()
         self.resync = False
 
@@ -65,8 +67,7 @@ class Touched:
             The job, and the members of a gang that were touched if it was not touched as a whole.
         """
         self._places.clear()
-        name = next(iter(self._jobs), None)
-        return None if name is None else (name, self._jobs.pop(name))
+        return self._jobs.popitem(last=False) if self._jobs else None
 
     def take_run(self) -> RunId | None:
         """Take a task of an array to converge, `None` if there is none left."""
@@ -78,9 +79,5 @@ class Touched:
         return _take(self._instances)
 
 
-def _take(waiting: dict[_Name, None]) -> _Name | None:
-    if not waiting:
-        return None
-    first = next(iter(waiting))
-    del waiting[first]
-    return first
+def _take(waiting: OrderedDict[_Name, None]) -> _Name | None:
+    return waiting.popitem(last=False)[0] if waiting else None

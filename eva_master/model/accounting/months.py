@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from eva_master.model.values import quick
 from eva_wire.values.ids import Exact, Millis
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class MonthCharge:
     """Booked charges of an owner's jobs in one calendar month.

@@ -9,11 +9,12 @@ from eva_master.model.accounting.ended_jobs import EndedJob
 from eva_master.model.accounting.months import MonthCharge
 from eva_master.model.accounting.pool_costs import PoolCost
 from eva_master.model.arithmetic.calendar import date_of, parts_by_day
-from eva_master.model.values import replace
+from eva_master.model.values import quick, replace
 from eva_wire.values.ids import Exact, Millis
 from eva_wire.values.states import JobState, RunState
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class TenantTotals:
     """Sums over all jobs of one tenant, also those that have left memory.
@@ -83,6 +84,7 @@ class TenantTotals:
 NO_TOTALS = TenantTotals()
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class CostTotals:
     """Costs of some instances, such as those of one type, of some jobs or of a day.
@@ -129,6 +131,7 @@ class CostTotals:
 NO_COSTS = CostTotals()
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class PartitionTotals:
     """Sums over all jobs and instances that belong or belonged to one partition.

@@ -8,6 +8,7 @@ from enum import StrEnum
 from math import isqrt
 
 from eva_master.model.arithmetic.fixed_point import exceeds_ppm, exp_of_ppm, log_ppm
+from eva_master.model.values import quick
 from eva_wire.values.ids import MILLION
 
 LONGEST_MS = 3_660 * 86_400_000
@@ -56,6 +57,7 @@ class Source(StrEnum):
     """The owner's earlier jobs and finished tasks of the same job."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """The standalone run time of one task of a job, from its start to its end.

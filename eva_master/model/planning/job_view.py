@@ -9,6 +9,7 @@ from eva_master.model.accounting.worth import Worth
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.elastic import Elastic
 from eva_master.model.planning.estimate import Estimate
+from eva_master.model.values import quick
 from eva_wire.values.bounds import JobKind
 from eva_wire.values.ids import JobId, Millis, RunId
 
@@ -73,6 +74,7 @@ class Due:
     slack_ms: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class JobProgress:
     """State of a job that its tasks change as they run and end: a change of it wants no plan.
@@ -109,6 +111,7 @@ class JobProgress:
         return self.succeeded + self.failed
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Delays:
     """Time that a change of a job's places takes.
@@ -127,6 +130,7 @@ class Delays:
         return self.checkpoint_ms + self.launch_ms
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ArrayView:
     """Tasks of a job.
@@ -143,6 +147,7 @@ class ArrayView:
     kinds: tuple[Sequence[int], ...] = ()
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Sharing:
     """Number of runs that a job may have at once, where that is not fixed.
@@ -179,6 +184,7 @@ class Urgency:
     waits_for_spot: bool = False
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class JobTenancy:
     """Account of a job with its tenant.
@@ -204,6 +210,7 @@ NO_URGENCY = Urgency()
 NO_ACCOUNT = JobTenancy()
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class JobView:
     """A job with at least one task run that is to be placed.

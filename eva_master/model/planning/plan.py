@@ -9,6 +9,7 @@ from eva_master.model.catalog import Offering
 from eva_master.model.planning.reasons import Reasons
 from eva_master.model.planning.standing import Line, Pool
 from eva_master.model.planning.tenancy import LoanTerms, Transfer
+from eva_master.model.values import quick
 from eva_wire.values.ids import InstanceId, JobId, Millis, RunId
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
@@ -43,6 +44,7 @@ class NewInstance:
     reason: str = field(default="", compare=False)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Assign:
     """Assign a task run to a live instance, or to a new one by its key."""
@@ -153,6 +155,7 @@ class Loans:
 PlanEntry = Assign | Hold | Suspend | ExtraRun | Retire
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A policy's decision for one round.

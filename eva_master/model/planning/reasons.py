@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from eva_master.model.values import replace
+from eva_master.model.values import quick, replace
 from eva_wire.values.ids import MILLIS_PER_HOUR, InstanceId, JobId, RunId
 
 Where = InstanceId | int
 """Id of a live instance, or key of a new one in the plan."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Occupant:
     """Contribution of a task run to the value of its instance.
@@ -34,6 +35,7 @@ class Occupant:
     profiled: bool = False
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Hosting:
     """An instance that the plan keeps or buys.

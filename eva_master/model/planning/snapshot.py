@@ -11,6 +11,7 @@ from eva_master.model.planning.estimate import Estimate
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.tenancy import TenantView
 from eva_master.model.resources import NOTHING, Resources
+from eva_master.model.values import quick
 from eva_wire.values.ids import MILLION, Family, InstanceId, JobId, Millis, RunId, Workload
 
 PREVIEW = JobId("preview")
@@ -24,6 +25,7 @@ _ROUNDED_PART = 8
 """A time that is told may be off from what it was made of by one part in so many."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class RemainingWork:
     """Remaining work of a task, as standalone time.
@@ -123,6 +125,7 @@ class RunTime:
         return self.at_since_ms + max(0, now - self.since_ms) * self.pace_ppm // MILLION
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class RunView:
     """A task run that is to be placed.
@@ -162,6 +165,7 @@ class RunView:
     alone: bool = False
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class InstanceView:
     """A live instance.
@@ -254,6 +258,7 @@ class Leeway:
 UNLIMITED = Leeway()
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """All information for a policy. The control loop builds it; nothing changes it.

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from eva_master.model.catalog import Offering, base_family
 from eva_master.model.job import TaskSpec
 from eva_master.model.resources import NOTHING, Resources
+from eva_master.model.values import quick
 from eva_wire.values.ids import MILLION, Family
 
 Worth = Callable[[int, Offering], int]
@@ -15,6 +16,7 @@ Worth = Callable[[int, Offering], int]
 per hour."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Stock:
     """Instances of one offering.

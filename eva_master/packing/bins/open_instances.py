@@ -13,6 +13,7 @@ from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.planning.plan import Assign, NewInstance
 from eva_master.model.planning.reasons import Where
 from eva_master.model.planning.snapshot import Snapshot
+from eva_master.model.values import by_id
 from eva_master.packing.interference.throughput import Ints
 from eva_master.packing.room import may_buy_one
 from eva_master.packing.valuation.reservation_price import cheapest_first, reservation
@@ -51,8 +52,8 @@ class OpenInstances:
     def __init__(self, snapshot: Snapshot, shapes: SnapshotShapes) -> None:
         self._snapshot = snapshot
         self._shapes = shapes
-        self.runs = {run.id: run for run in snapshot.runs}
-        self.jobs = {job.id: job for job in snapshot.jobs}
+        self.runs = by_id(snapshot.runs)
+        self.jobs = by_id(snapshot.jobs)
         self.offerings: list[Offering] = []
         self.residents: list[dict[RunId, None]] = []
         self.row_of: dict[RunId, int] = {}

@@ -12,6 +12,7 @@ from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
 from eva_master.model.planning.suspension import Preemption
 from eva_master.model.resources import NOTHING, Resources
+from eva_master.model.values import by_id
 from eva_master.packing.deadlines.sparing import would_be_late
 from eva_master.packing.precedence import precedence
 from eva_master.packing.preempting import Member, Room, Victim, VictimSearch
@@ -68,8 +69,8 @@ class FreeRoom:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._live = {view.id: view for view in snapshot.instances}
-        self._runs = {run.id: run for run in snapshot.runs}
-        self._jobs = {job.id: job for job in snapshot.jobs}
+        self._runs = by_id(snapshot.runs)
+        self._jobs = by_id(snapshot.jobs)
         used = Counter(view.offering.id for view in snapshot.instances)
         now = snapshot.now_ms
         self._offerings = {view.offering.id: view.offering for view in snapshot.instances}

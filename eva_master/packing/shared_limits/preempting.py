@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from eva_master.model.catalog import Purchase
 from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
+from eva_master.model.values import by_id
 from eva_master.packing.deadlines.sparing import would_be_late
 from eva_master.packing.shared_limits.limit import Limit, LimitKind, LimitUnit
 from eva_master.packing.shared_limits.queue import SharedQueue
@@ -56,8 +57,8 @@ class LimitVictimSearch:
     ) -> None:
         self._queue, self._partition, self._now = queue, partition, snapshot.now_ms
         self._valuation = JobValuation(snapshot.catalog, snapshot.standalone)
-        self._jobs = {job.id: job for job in snapshot.jobs}
-        self._runs = {run.id: run for run in snapshot.runs}
+        self._jobs = by_id(snapshot.jobs)
+        self._runs = by_id(snapshot.runs)
         self._on: defaultdict[InstanceId, list[RunView]] = defaultdict(list)
         for run in snapshot.runs:
             if run.instance is not None:

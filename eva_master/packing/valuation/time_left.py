@@ -13,7 +13,7 @@ from eva_master.model.catalog import Catalog, Offering, Purchase
 from eva_master.model.planning.estimate import Estimate
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import RunView, Snapshot
-from eva_master.model.values import replace
+from eva_master.model.values import by_id, replace
 from eva_master.packing.room import may_buy_one
 from eva_wire.values.bounds import JobKind
 from eva_wire.values.ids import JobId, Millis, RunId
@@ -92,7 +92,7 @@ def ending(snapshot: Snapshot) -> Mapping[RunId, int]:
     Returns:
         Remaining time of each, see `in_time_ms`.
     """
-    jobs = {job.id: job for job in snapshot.jobs}
+    jobs = by_id(snapshot.jobs)
     longest = max((offering.type.boot_ms for offering in _on_sale(snapshot)), default=0)
     times: dict[RunId, int] = {}
     for run in snapshot.runs:

@@ -12,6 +12,7 @@ from eva_master.model.job import TaskSpec
 from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan, PlanEntry, PolicyMemory
 from eva_master.model.planning.reasons import Hosting, Occupant, Reasons, Where
 from eva_master.model.planning.snapshot import RunView, Snapshot
+from eva_master.model.values import by_id
 from eva_master.packing.between_places import between_places
 from eva_master.packing.configuration.unplaced_reason import why_unplaced
 from eva_master.packing.planner_cache import PlannerCache
@@ -72,7 +73,7 @@ class NoPacking:
             self._offerings, self._reserved = market.offerings, {}
         market.reserved = self._reserved
         entries: list[PlanEntry] = []
-        runs = {run.id: run for run in snapshot.runs}
+        runs = by_id(snapshot.runs)
         between = between_places(snapshot, live)
         jobs = [job for job in snapshot.jobs if job.id not in between]
         for job in sorted(jobs, key=precedence):
@@ -106,8 +107,8 @@ class _Market:
     def __init__(self, snapshot: Snapshot, live: Set[InstanceId], cache: PlannerCache) -> None:
         self._snapshot = snapshot
         self._live = live
-        self._runs = {run.id: run for run in snapshot.runs}
-        self._jobs = {job.id: job for job in snapshot.jobs}
+        self._runs = by_id(snapshot.runs)
+        self._jobs = by_id(snapshot.jobs)
         catalog = cheapest_first(snapshot.catalog)
         now_ms = snapshot.now_ms
         self.offerings = tuple(each for each in catalog if purchasable(each, now_ms))

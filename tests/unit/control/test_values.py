@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 from typing import Any
 
 import pytest
 
 from eva_master.model.catalog import InstanceType, Offering
-from eva_master.model.job import JobSpec
+from eva_master.model.job import JobSpec, Program, TaskSpec
+from eva_master.model.planning.snapshot import RunView
 from eva_master.model.progress import Progress
 from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.model.resources import Resources
-from eva_master.model.values import replace
-from eva_wire.values.ids import Family, InstanceId, JobId, Millis, Price, RunId
+from eva_master.model.values import Views, by_id, quick, replace
+from eva_wire.values.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload
 
 BOX = Offering(InstanceType("c.2", Family("c"), Resources(0, 2_000, 4_096)), Price(1))
+TASK = TaskSpec(Workload("a"), Program("true"), ())
 CHANGES: list[tuple[Any, dict[str, Any]]] = [
     (Progress(3, 9, (("loss", 0.5),)), {"rate": 2.0}),
     (TaskRun(RunId("a/0"), JobId("a"), 0, (("waiting", 1),)), {"moves": 2, "places": ()}),
@@ -80,3 +83,74 @@ def test_each_class_has_its_own_fields() -> None:
     assert replace(Checked(1, 5), high=3) == Checked(1, 3)
     with pytest.raises(ValueError, match="upside down"):
         replace(Checked(1, 5), high=0)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Usual:
+    low: int
+    high: int = 4
+    names: list[str] = dataclasses.field(default_factory=list)
+    _: dataclasses.KW_ONLY
+    step: int = 1
+    seen: list[int] = dataclasses.field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.low > self.high:
+            raise ValueError("upside down")
+
+
+@quick
+@dataclasses.dataclass(frozen=True, slots=True)
+class Quick:
+    low: int
+    high: int = 4
+    names: list[str] = dataclasses.field(default_factory=list)
+    _: dataclasses.KW_ONLY
+    step: int = 1
+    seen: list[int] = dataclasses.field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.low > self.high:
+            raise ValueError("upside down")
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [((1,), {}), ((1, 2, ["a"]), {"step": 3, "seen": [1]}), ((), {"low": 0, "high": 9})],
+)
+def test_a_quick_value_is_as_usual(given: tuple[Any, ...], named: dict[str, Any]) -> None:
+    made = Quick(*given, **named)
+    assert dataclasses.asdict(made) == dataclasses.asdict(Usual(*given, **named))
+    assert made.names is not Quick(0).names, "each has a list of its own"
+    assert pickle.loads(pickle.dumps(made)) == made
+
+
+def test_a_quick_value_stays_as_it_is_and_checks_itself() -> None:
+    made = Quick(1)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        made.low = 2  # type: ignore[misc]
+    with pytest.raises(ValueError, match="upside down"):
+        Quick(5)
+    with pytest.raises(TypeError, match="low"):
+        Quick()  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="wide"):
+        Quick(1, wide=2)  # type: ignore[call-arg]
+
+
+def test_a_class_without_slots_cannot_be_made_quickly() -> None:
+    with pytest.raises(AssertionError, match="Loose has no slots"):
+
+        @quick
+        @dataclasses.dataclass(frozen=True)
+        class Loose:
+            low: int
+
+
+def test_views_have_one_index_for_all() -> None:
+    views = Views([RunView(RunId(name), JobId("a"), TASK, None, False, False) for name in "ba"])
+    assert by_id(views) is by_id(views)
+    assert list(by_id(views)) == ["b", "a"], "in order"
+    assert by_id(tuple(views)) == by_id(views) == {"b": views[0], "a": views[1]}
+    sent = pickle.loads(pickle.dumps(views))
+    assert sent == views
+    assert not vars(sent), "the index is not sent"

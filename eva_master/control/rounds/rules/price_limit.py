@@ -17,6 +17,7 @@ from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Hold
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.planning.standing import Pool
+from eva_master.model.values import by_id
 from eva_master.packing.plan_effect import PlanEffect, Unit
 from eva_master.packing.room import may_buy_one
 from eva_master.packing.valuation.job_valuation import Reservation
@@ -202,11 +203,11 @@ class _Worths:
         self._wall = limit.wall
         assert limit.times_ppm is not None
         self.times_ppm = limit.times_ppm
-        self.runs = {run.id: run for run in now.runs}
+        self.runs = by_id(now.runs)
         self.urgent = limit.urgent
         self._prices = limit.prices
         self._now = now
-        self.jobs: Mapping[JobId, JobView] = {job.id: job for job in now.jobs}
+        self.jobs = by_id(now.jobs)
         self._known: dict[RunId, Reservation] = {}
         self._there = tally(view.offering for view in (*now.instances, *now.draining))
 
