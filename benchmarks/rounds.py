@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from benchmarks.harness import Figures, options, publish, surroundings
@@ -168,10 +169,8 @@ class Cluster:
         """Answer a request for a plan, if there is one among actions, and those that follow it."""
         followed: list[Action] = []
         while request := next((a for a in actions if isinstance(a, RequestPlan)), None):
-            answer = self._answer(request, watch)
-            actions = watch.time(
-                "adoption", lambda ready=answer: self.machine.handle([ready], self._later())
-            )
+            adopt = partial(self.machine.handle, [self._answer(request, watch)], self._later())
+            actions = watch.time("adoption", adopt)
             followed.extend(actions)
             self.rounds += 1
         return followed
@@ -239,7 +238,7 @@ class Cluster:
             policy: A new one, as built from the settings.
         """
         self._policy = policy
-        self._sender, self._receiver = Sender(), Receiver()
+        self._sender, self._receiver = Sender(), SnapshotReceiver()
         self.forget_views()
 
     def forget_views(self) -> None:
