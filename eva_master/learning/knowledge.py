@@ -58,10 +58,12 @@ class Knowledge:
             The knowledge, with at most `VOICES_KEPT` voices and `ROWS_KEPT` entries.
         """
         voices = dict(self.voices)
-        voices.pop(voice, None)  # makes it the last one
+        before = voices.pop(voice, NOTHING)  # makes it the last one
         voices[voice] = lessons
         while len(voices) > VOICES_KEPT:
             del voices[next(iter(voices))]
+        if lessons.size <= before.size:
+            return replace(self, voices=voices)
         sizes = {name: lessons_of.size for name, lessons_of in voices.items()}
         for _ in range(sum(sizes.values()) - ROWS_KEPT):
             largest = max(sizes, key=lambda name: sizes[name])
