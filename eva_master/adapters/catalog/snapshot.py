@@ -77,6 +77,16 @@ class CatalogSnapshot(BaseModel):
         """The types in the format of a catalog file."""
         return {name: sold.entry() for name, sold in self.types.items()}
 
+    def changes_since(self, before: CatalogSnapshot | None) -> dict[str, list[str]]:
+        """Types that are new, gone, or have another price."""
+        old = before.types if before is not None else {}
+        kept = self.types.keys() & old.keys()
+        return {
+            "new": sorted(self.types.keys() - old.keys()),
+            "gone": sorted(old.keys() - self.types.keys()),
+            "repriced": sorted(name for name in kept if self.types[name].price != old[name].price),
+        }
+
     def write(self, path: Path) -> None:
         """Replace a file atomically by this snapshot."""
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -69,6 +69,19 @@ class Account:
         except WaiterError as error:
             names = ", ".join(instances)
             raise CloudError(f"not {state}: {names}: {error}", hint="run it again") from error
+
+
+def listed(client: Any, call: str, entries: str, **request: Any) -> Iterator[Any]:
+    """All pages of a listing.
+
+    Args:
+        client: A client of `Account.clients`.
+        call: The listing's name in boto3.
+        entries: JMESPath of its entries in a page.
+        request: Its arguments.
+    """
+    pages = client.get_paginator(call).paginate(**request)
+    return (entry for entry in pages.search(entries) if entry is not None)
 
 
 def ahead_s(answer: Mapping[str, Any]) -> float:

@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from eva_master.adapters.deployment.account import listed
 from eva_wire.values.errors import CloudError, InvalidConfig
 
 _MAIN = "main"
@@ -55,9 +56,8 @@ def network_of(ec2: Any, subnets: Sequence[str], *, routes: bool = True) -> dict
 def _ways_out(ec2: Any, vpc: str, subnets: Mapping[str, Any]) -> frozenset[str]:
     """Which subnets reach the internet by public addresses; raises `InvalidConfig`."""
     filters = [{"Name": "vpc-id", "Values": [vpc]}]
-    pages = ec2.get_paginator("describe_route_tables").paginate(Filters=filters)
     tables: dict[str, Any] = {}
-    for table in (table for page in pages for table in page["RouteTables"]):
+    for table in listed(ec2, "describe_route_tables", "RouteTables[]", Filters=filters):
         for association in table["Associations"]:
             # A subnet of which no table speaks goes by the main one.
             tables[association.get("SubnetId", _MAIN)] = table["Routes"]

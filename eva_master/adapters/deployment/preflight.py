@@ -232,13 +232,11 @@ class Preflight:
             try:
                 ec2.run_instances(**launch, MinCount=1, MaxCount=1)
             except CloudError as error:
-                allowed = True if error.message.startswith("DryRunOperation") else None
-                allowed = False if isinstance(error, CloudDenied) else allowed
-                says = {
-                    True: "may be launched",
-                    False: error.message,
-                    None: f"not checked: {error.message}",
-                }[allowed]
+                allowed, says = None, f"not checked: {error.message}"
+                if error.message.startswith("DryRunOperation"):
+                    allowed, says = True, "may be launched"
+                elif isinstance(error, CloudDenied):
+                    allowed, says = False, error.message
                 hint = "ask who administers the account about its policies (SCP)"
                 stops = name == self.machine
                 yield Check("launches", allowed, f"{name}: {says}", hint, stops=stops)

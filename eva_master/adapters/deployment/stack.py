@@ -11,7 +11,7 @@ from importlib.resources import files
 from itertools import takewhile
 from typing import Any, TypeVar
 
-from eva_master.adapters.deployment.account import Absent
+from eva_master.adapters.deployment.account import Absent, listed
 from eva_wire.values.errors import CloudError, NotFound
 
 _POLL_S = 5.0
@@ -238,8 +238,8 @@ class Stack:
         return list(self._client.get_template_summary(TemplateBody=template())["Parameters"])
 
     def _summaries(self) -> list[Any]:
-        pages = self._client.get_paginator("list_stack_resources").paginate(StackName=self.name)
-        return [resource for page in pages for resource in page["StackResourceSummaries"]]
+        resources = "StackResourceSummaries[]"
+        return list(listed(self._client, "list_stack_resources", resources, StackName=self.name))
 
     def _await_changes(self, change_set: str) -> list[Change] | None:
         """The changes of a change set; `None` if nothing would change."""

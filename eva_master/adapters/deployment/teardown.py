@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from eva_master.adapters.deployment.account import Absent, Account
+from eva_master.adapters.deployment.account import Absent, Account, listed
 from eva_master.adapters.deployment.stack import Stack
 from eva_master.adapters.ec2.sightings import CLUSTER_TAG
 from eva_wire.values.errors import CloudError
 
 _ALIVE = ["pending", "running", "shutting-down", "stopping", "stopped"]
+_UNUSED = {"Name": "status", "Values": ["available"]}
 _PER_CALL = 500
 STATE_TAG = "eva:state"
 """On the volume of a master's state and on its snapshots: the cluster."""
@@ -41,17 +42,15 @@ class Teardown:
 
     def workers(self) -> list[str]:
         """Ids of the instances that the cluster has launched and that are not terminated."""
-        filters = [
-            {"Name": "tag:" + CLUSTER_TAG, "Values": [self._account.cluster]},
-            {"Name": "instance-state-name", "Values": _ALIVE},
-        ]
-        pages = self._clients("ec2").get_paginator("describe_instances").paginate(Filters=filters)
-        return list(pages.search("Reservations[].Instances[].InstanceId"))
+        alive = {"Name": "instance-state-name", "Values": _ALIVE}
+        return self._tagged("instances", "Reservations[].Instances[].InstanceId", alive)
 
     def stored(self) -> tuple[int, int]:
         """The number of objects in the bucket and their total size in bytes."""
-        bucket = self._made.get("Bucket")
-        sizes = list(self._listed(bucket, "list_objects_v2", "Contents[].Size")) if bucket else []
+        if not (bucket := self._made.get("Bucket")):
+            return 0, 0
+        s3 = self._clients("s3")
+        sizes = list(listed(s3, "list_objects_v2", "Contents[].Size", Bucket=bucket))
         return len(sizes), sum(sizes)
 
     def run(self, told: Callable[[str], None]) -> None:
@@ -79,7 +78,9 @@ class Teardown:
         told(f"Deleting the stack {self._stack.name}")
         self._stack.delete()
         self._forget_state(told)
-        if remains := [*self.workers(), *self._volumes()]:
+        # The volumes of instances that have just ended are still in use, and vanish by themselves.
+        volumes = self._tagged("volumes", "Volumes[].VolumeId", _UNUSED)
+        if remains := [*self.workers(), *volumes]:
             raise CloudError(f"left of the cluster: {', '.join(remains)}", hint="run it again")
 
     def _terminate(self, instances: list[str]) -> None:
@@ -95,40 +96,28 @@ class Teardown:
     def _forget_state(self, told: Callable[[str], None]) -> None:
         """Delete the snapshots of the master's state, and volumes that were made of one."""
         ec2 = self._clients("ec2")
-        filters = [{"Name": "tag:" + STATE_TAG, "Values": [self._account.cluster]}]
-        snapshots = ec2.get_paginator("describe_snapshots").paginate(
-            OwnerIds=["self"], Filters=filters
-        )
-        names = list(snapshots.search("Snapshots[].SnapshotId"))
-        if names:
+        if names := self._tagged("snapshots", "Snapshots[].SnapshotId", tag=STATE_TAG):
             told(f"Deleting {len(names)} snapshots of the master's state")
         for name in names:
             with contextlib.suppress(Absent):
                 ec2.delete_snapshot(SnapshotId=name)
-        volumes = ec2.get_paginator("describe_volumes").paginate(
-            Filters=[*filters, {"Name": "status", "Values": ["available"]}]
-        )
-        for name in volumes.search("Volumes[].VolumeId"):
+        for name in self._tagged("volumes", "Volumes[].VolumeId", _UNUSED, tag=STATE_TAG):
             with contextlib.suppress(Absent):
                 ec2.delete_volume(VolumeId=name)
 
-    def _volumes(self) -> list[str]:
-        filters = [
-            {"Name": "tag:" + CLUSTER_TAG, "Values": [self._account.cluster]},
-            {"Name": "status", "Values": ["available"]},
-        ]
-        # The volumes of instances that have just ended are still in use, and vanish by themselves.
-        pages = self._clients("ec2").get_paginator("describe_volumes").paginate(Filters=filters)
-        return list(pages.search("Volumes[].VolumeId"))
-
-    def _listed(self, bucket: str, listing: str, entries: str) -> Iterator[Any]:
-        pages = self._clients("s3").get_paginator(listing).paginate(Bucket=bucket)
-        return filter(None, pages.search(entries))
+    def _tagged(
+        self, kind: str, ids: str, *filters: Mapping[str, Any], tag: str = CLUSTER_TAG
+    ) -> list[str]:
+        """What EC2 lists of a kind for the cluster by a tag and other filters."""
+        ours = {"Name": f"tag:{tag}", "Values": [self._account.cluster]}
+        owned = {"OwnerIds": ["self"]} if kind == "snapshots" else {}
+        ec2 = self._clients("ec2")
+        return list(listed(ec2, f"describe_{kind}", ids, Filters=[ours, *filters], **owned))
 
     def _empty(self, bucket: str) -> None:
         s3 = self._clients("s3")
-        for keys in self._listed(bucket, "list_objects_v2", "[Contents[].{Key: Key}]"):
+        for keys in listed(s3, "list_objects_v2", "[Contents[].{Key: Key}]", Bucket=bucket):
             s3.delete_objects(Bucket=bucket, Delete={"Objects": keys, "Quiet": True})
         uploads = "Uploads[].{Key: Key, UploadId: UploadId}"
-        for upload in self._listed(bucket, "list_multipart_uploads", uploads):
+        for upload in listed(s3, "list_multipart_uploads", uploads, Bucket=bucket):
             s3.abort_multipart_upload(Bucket=bucket, **upload)

@@ -154,6 +154,17 @@ class AlreadyTerminated(CloudError):
     """The client token is that of a launch whose instance was made and has been terminated."""
 
 
+_KINDS: tuple[tuple[frozenset[str], type[CloudError], str], ...] = (
+    (frozenset({_TERMINATED}), AlreadyTerminated, ""),
+    (_CAPACITY, CapacityUnavailable, ""),
+    (_QUOTA, QuotaExceeded, _HIGHER_QUOTA),
+    (_THROTTLED, Throttled, ""),
+    (_UNSIGNED, CloudDenied, "check the AWS credentials, and the clock of this machine (date -u)"),
+    (_DENIED, CloudDenied, "check the IAM policy of the master"),
+)
+"""Errors by EC2's codes, and advice; the first that fits counts."""
+
+
 def translate(error: BotoCoreError | ClientError) -> CloudError:
     """Translate an error of boto3 to a `CloudError`.
 
@@ -175,19 +186,9 @@ def _answered(error: ClientError) -> CloudError:
     words = f"{code}: {error.response['Error'].get('Message', '')}"
     if (narrow := _narrow(code, words)) is not None:
         return narrow
-    if code == _TERMINATED:
-        return AlreadyTerminated(words)
-    if code in _CAPACITY:
-        return CapacityUnavailable(words)
-    if code in _QUOTA:
-        return QuotaExceeded(words, hint=_HIGHER_QUOTA)
-    if code in _THROTTLED:
-        return Throttled(words)
-    if code in _UNSIGNED:
-        hint = "check the AWS credentials, and the clock of this machine (date -u)"
-        return CloudDenied(words, hint=hint)
-    if code in _DENIED:
-        return CloudDenied(words, hint="check the IAM policy of the master")
+    for codes, kind, hint in _KINDS:
+        if code in codes:
+            return kind(words, hint=hint)
     return ServerFault(words) if status >= 500 else CloudError(words)
 
 

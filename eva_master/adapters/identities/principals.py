@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from eva_wire.values.errors import NotAuthorised
 from eva_wire.values.users import Role, is_owner
@@ -96,6 +97,21 @@ class Grant:
 
     owner: str
     role: Role
+
+
+def with_entries(
+    below: Iterable[Mapping[str, Any]], above: Sequence[Mapping[str, Any]]
+) -> list[Mapping[str, Any]]:
+    """Entries of settings over others, which stay where they are of other principals.
+
+    Raises:
+        ValueError: No caller has such an ARN.
+    """
+    principals = [principal_of(entry["arn"])[0] for entry in above]
+    return [
+        *(entry for entry in below if principal_of(entry["arn"])[0] not in principals),
+        *above,
+    ]
 
 
 def grant(entries: Sequence[AdmittedIdentity], principal: Principal, session: str) -> Grant:

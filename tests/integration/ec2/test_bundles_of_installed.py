@@ -195,8 +195,17 @@ def test_settings_state_the_architectures_of_workers(
 ) -> None:
     file = tmp_path / "own.yaml"
     file.write_text(text)
-    with own_settings.as_master(file, "us-east-2", ["us-east-2a"]) as config:
-        assert sorted(section_of(config).architectures) == expected
+    config = own_settings.as_master(file, "us-east-2", ["us-east-2a"])
+    assert sorted(section_of(config).architectures) == expected
+
+
+def test_variables_of_this_machine_are_not_those_of_a_master_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EVA_MASTER_CLUSTER", "here")
+    monkeypatch.setenv("EVA_MASTER_MISSPELT", "1")
+    config = own_settings.as_master(None, "us-east-2", ["us-east-2a"])
+    assert config.cluster == "checked"
 
 
 def test_bundles_that_are_there_are_not_made_again(installed: Installed, tmp_path: Path) -> None:

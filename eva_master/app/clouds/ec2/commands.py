@@ -21,7 +21,6 @@ from eva_master.app.commands.catalog import (
 from eva_wire.values.ids import MILLION
 
 if TYPE_CHECKING:
-    from eva_master.adapters.catalog.snapshot import CatalogSnapshot
     from eva_master.adapters.deployment import Change, Check
     from eva_master.app.clouds.ec2.deployment import Deployment
     from eva_master.app.clouds.ec2.section import Ec2Section
@@ -320,7 +319,7 @@ def update(
         names=wanted,
     )
     now.write(target)
-    changes = _changes(before, now)
+    changes = now.changes_since(before)
     if as_json:
         print_json({"file": str(target), "types": len(now.types), **changes})
         return
@@ -328,16 +327,3 @@ def update(
     click.echo(f"{target}: {len(now.types)} types in {now.region} ({words or 'as before'})")
     if config is not None:
         click.echo("the master reads it when it starts", err=True)
-
-
-def _changes(before: CatalogSnapshot | None, now: CatalogSnapshot) -> dict[str, list[str]]:
-    old = before.types if before is not None else {}
-    return {
-        "new": sorted(now.types.keys() - old.keys()),
-        "gone": sorted(old.keys() - now.types.keys()),
-        "repriced": sorted(
-            name
-            for name in now.types.keys() & old.keys()
-            if now.types[name].price != old[name].price
-        ),
-    }

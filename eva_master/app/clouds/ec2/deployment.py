@@ -37,11 +37,12 @@ from eva_master.adapters.ec2.client import Aws
 from eva_master.adapters.ec2.launching.images import find_image
 from eva_master.adapters.ec2.offerings import is_burstable, zones_of
 from eva_master.adapters.ec2.settings import IMAGES, Ec2Settings
-from eva_master.adapters.identities.principals import principal_of
+from eva_master.adapters.identities.principals import principal_of, with_entries
 from eva_master.adapters.resolving.parse import parse_job
 from eva_master.app.clouds.ec2 import own_settings
 from eva_master.app.clouds.ec2.standing_cost import StandingCost, standing_cost
 from eva_master.app.clouds.ec2.wiring import ec2_settings, section_of, snapshot_file, types_of
+from eva_master.app.config import MasterConfig
 from eva_master.model.catalog import Catalog
 from eva_master.model.job import JobSpec
 from eva_wire.settings.common import user_state_dir
@@ -139,11 +140,12 @@ class Deployment:
         if settings:
             self._settings = own_settings.packed(settings, account.region, zones)
             self._parameters["Settings"] = _stated(self._settings)
+        config = own_settings.as_master(settings, account.region, zones)
         examined = look_only or self._new
-        self.checks = self._preflight(after, zones, settings, job_file) if examined else []
+        self.checks = self._preflight(after, zones, config, job_file) if examined else []
         if not look_only:
             _refuse_to_begin(self.checks)
-        self._parameters |= self._bundled(had, zones, settings, look_only=look_only)
+        self._parameters |= self._bundled(had, config, look_only=look_only)
         self._propose(look_only=look_only)
         self.parameter_changes = [
             (name, had[name], value)
@@ -176,24 +178,22 @@ class Deployment:
         self,
         after: Mapping[str, str],
         zones: Sequence[str],
-        settings: Path | None,
+        config: MasterConfig,
         job_file: Path | None,
     ) -> list[Check]:
         """Check the account."""
-        with own_settings.as_master(settings, self._account.region, zones) as config:
-            types = types_of(config, read_snapshot(snapshot_file(config)))
-            preflight = Preflight(
-                self._clients,
-                self._aws,
-                machine=after["MasterType"],
-                image=after["MasterImage"],
-                zones=[after["Zone"], *(zone for zone in zones if zone != after["Zone"])],
-                settings=replace(ec2_settings(config), endpoint=self._account.endpoint),
-                types=types,
-                spot=section_of(config).spot is not None,
-                job=None if job_file is None else _job(job_file, types),
-            )
-        return preflight.checks()
+        types = types_of(config, read_snapshot(snapshot_file(config)))
+        return Preflight(
+            self._clients,
+            self._aws,
+            machine=after["MasterType"],
+            image=after["MasterImage"],
+            zones=[after["Zone"], *(zone for zone in zones if zone != after["Zone"])],
+            settings=replace(ec2_settings(config), endpoint=self._account.endpoint),
+            types=types,
+            spot=section_of(config).spot is not None,
+            job=None if job_file is None else _job(job_file, types),
+        ).checks()
 
     def drop(self) -> None:
         """Discard the proposed changes without making them."""
@@ -221,16 +221,14 @@ class Deployment:
     def _bundled(
         self,
         had: Mapping[str, str],
-        zones: Sequence[str],
-        settings: Path | None,
+        config: MasterConfig,
         *,
         look_only: bool,
     ) -> dict[str, str]:
         """Parameters of the template for the bundles; none if the cluster keeps those it has."""
         if self._bundles is None:
             self._made_of = fingerprint()
-            with own_settings.as_master(settings, self._account.region, zones) as config:
-                kinds = section_of(config).architectures
+            kinds = section_of(config).architectures
             stated = stated_in(had) if had else {}
             bucket = self.stack.resources().get("Bucket", "") if stated else ""
             stored = Bucket(self._clients("s3"), bucket)
@@ -400,14 +398,12 @@ def _with_operator(parameters: Mapping[str, str], arn: str) -> str:
     deployer, _ = principal_of(arn)
     try:
         listed = json.loads(parameters.get("Operators", "[]"))
-        principals = [principal_of(entry["arn"])[0] for entry in listed]
+        own = {"arn": deployer.arn, "user": deployer.owner, "role": "operator"}
+        return json.dumps(with_entries([own], listed))
     except (ValueError, TypeError, KeyError) as error:
         raise InvalidConfig(
             f"Operators cannot be read: {error}", hint="--set Operators='[]' leaves you alone in it"
         ) from error
-    if deployer not in principals:
-        listed.append({"arn": deployer.arn, "user": deployer.owner, "role": "operator"})
-    return json.dumps(listed)
 
 
 def _zones_of(parameters: Mapping[str, str]) -> list[str]:

@@ -7,15 +7,13 @@ eva_master.app.clouds.ec2.own_settings DIRECTORY`` unpacks it on the master at e
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from eva_master.adapters.identities.principals import principal_of
+from eva_master.adapters.identities.principals import with_entries
 from eva_wire.files import write_file
 from eva_wire.settings.layers import merged
 from eva_wire.text import yamlfile
@@ -100,15 +98,12 @@ def combined(generated: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, 
     if bundles == {}:
         settings["ec2"] = {**settings["ec2"], "bundles": {}}
     if listed := (own.get("ec2") or {}).get("identities"):
-        own_ones = [principal_of(entry["arn"])[0] for entry in listed]
         deployers = generated["ec2"].get("identities", ())
-        others = [entry for entry in deployers if principal_of(entry["arn"])[0] not in own_ones]
-        settings["ec2"] = {**settings["ec2"], "identities": [*others, *listed]}
+        settings["ec2"] = {**settings["ec2"], "identities": with_entries(deployers, listed)}
     return settings
 
 
-@contextmanager
-def as_master(file: Path | None, region: str, zones: Sequence[str]) -> Iterator[MasterConfig]:
+def as_master(file: Path | None, region: str, zones: Sequence[str]) -> MasterConfig:
     """The settings of a deployed master, with names in place of ids.
 
     Args:
@@ -123,19 +118,16 @@ def as_master(file: Path | None, region: str, zones: Sequence[str]) -> Iterator[
     from eva_master.app.policy_registry import policies
     from eva_master.app.settings import load_master_config
 
-    with TemporaryDirectory(prefix="eva-settings-") as nowhere:
-        generated = {
-            "cluster": "checked",
-            "cloud": "ec2",
-            "listen": "0.0.0.0:7411",
-            "advertise": "10.0.0.1",
-            "objects": f"s3://bucket/objects?region={region}",
-            "state_dir": nowhere,
-            "ec2": {"region": region, "subnets": {zone: f"subnet-of-{zone}" for zone in zones}},
-        }
-        yield load_master_config(
-            policies=policies(), file=file, defaults=generated, environment=False
-        )
+    generated = {
+        "cluster": "checked",
+        "cloud": "ec2",
+        "listen": "0.0.0.0:7411",
+        "advertise": "10.0.0.1",
+        "objects": f"s3://bucket/objects?region={region}",
+        "state_dir": "/nonexistent/eva",
+        "ec2": {"region": region, "subnets": {zone: f"subnet-of-{zone}" for zone in zones}},
+    }
+    return load_master_config(policies=policies(), file=file, defaults=generated, environment=False)
 
 
 def _check(file: Path, region: str, zones: Sequence[str]) -> None:
@@ -144,24 +136,24 @@ def _check(file: Path, region: str, zones: Sequence[str]) -> None:
     from eva_master.adapters.catalog.snapshot import read_snapshot
     from eva_master.app.clouds.ec2.wiring import BUILT_IN_REGION, ec2_catalog
 
-    with as_master(file, region, zones) as config:
-        section = config.section("ec2")
-        if section.kms_key:
-            raise InvalidConfig(
-                f"{file}: ec2.kms_key: the roles of a stack may not use a key of your own",
-                hint="leave it out: volumes are encrypted with the account's key",
-            )
-        if strange := sorted({*section.used_zones} - section.subnets.keys()):
-            raise InvalidConfig(
-                f"{file}: ec2.zones: the cluster has no subnet in {', '.join(strange)}",
-                hint=f"choose among {', '.join(sorted(section.subnets))}",
-            )
-        if region == BUILT_IN_REGION or section.snapshot is not None:
-            ec2_catalog(config)
-        elif config.catalog.file is not None:
-            load_catalog(config.catalog.file)
-        if section.snapshot is not None and read_snapshot(section.snapshot) is None:
-            raise InvalidConfig(f"there is no file {section.snapshot}", hint="see ec2.snapshot")
+    config = as_master(file, region, zones)
+    section = config.section("ec2")
+    if section.kms_key:
+        raise InvalidConfig(
+            f"{file}: ec2.kms_key: the roles of a stack may not use a key of your own",
+            hint="leave it out: volumes are encrypted with the account's key",
+        )
+    if strange := sorted({*section.used_zones} - section.subnets.keys()):
+        raise InvalidConfig(
+            f"{file}: ec2.zones: the cluster has no subnet in {', '.join(strange)}",
+            hint=f"choose among {', '.join(sorted(section.subnets))}",
+        )
+    if region == BUILT_IN_REGION or section.snapshot is not None:
+        ec2_catalog(config)
+    elif config.catalog.file is not None:
+        load_catalog(config.catalog.file)
+    if section.snapshot is not None and read_snapshot(section.snapshot) is None:
+        raise InvalidConfig(f"there is no file {section.snapshot}", hint="see ec2.snapshot")
 
 
 def _at(settings: Mapping[str, Any], key: str) -> Any:
