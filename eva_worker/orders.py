@@ -372,6 +372,8 @@ class Report:
         ran_ms: For how long its program has run by CLOCK_MONOTONIC; `None` before it runs, and if
             that is not known.
         not_stored: Which of its outputs and checkpoints are not stored, and why; empty for none.
+        image_ms: For how long its image was fetched or built; `None` without one, and if that is
+            not known.
     """
 
     key: TaskKey
@@ -385,6 +387,7 @@ class Report:
     blameless: bool = False
     ran_ms: int | None = None
     not_stored: str = ""
+    image_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

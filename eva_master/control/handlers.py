@@ -42,7 +42,7 @@ from eva_master.model.events import (
 from eva_master.model.progress import Progress
 from eva_master.model.records import StopReason, TaskRun
 from eva_master.model.values import replace
-from eva_wire.values.ids import InstanceId, Millis
+from eva_wire.values.ids import InstanceId, Millis, RunId
 from eva_wire.values.states import HOLDING, LIVE, InstanceState, JobState, RunState
 
 # -- cloud ---------------------------------------------------------------------------------------
@@ -227,7 +227,21 @@ def worker_fetched(context: Context, event: WorkerFetched) -> None:
     """A task run's files wait for it on its target."""
     run = context.state.runs.get(event.run)
     if run is not None and run.target == event.instance and run.fetched != event.instance:
+        _image_there(context, event.instance, None, event.image_ms)
         context.put_run(replace(run, fetched=event.instance))
+
+
+def _image_there(
+    context: Context, instance_id: InstanceId, run: RunId | None, image_ms: int | None
+) -> None:
+    """Learn how long the first image on a new instance took."""
+    instance = context.state.instances[instance_id]
+    if image_ms is None or instance.ready_ms is None:
+        return
+    took_ms = min(image_ms, context.now - instance.ready_ms)
+    latencies = context.memory(MeasuringMemory).latencies
+    if latencies.image_there(instance_id, run, took_ms, context.now):
+        learn.from_first_image(context.state, instance, took_ms, context.now)
 
 
 def worker_lost(context: Context, event: WorkerLost) -> None:
@@ -239,13 +253,13 @@ def worker_lost(context: Context, event: WorkerLost) -> None:
     if instance is None:
         return
     _unmeasured(context, event.instance)
+    said = "its worker said goodbye" + (f": {event.reason}" if event.reason else "")
     if event.goodbye and instance.owned:
-        nodes.left(context, instance)
+        nodes.left(context, instance, said)
     elif event.goodbye:
-        availability.note_end(context, instance, "its worker said goodbye", reclaimed=False)
+        availability.note_end(context, instance, said, reclaimed=False)
         # If the cloud gave notice, keep its reason.
-        taken = instance.leaving_ms is not None
-        context.dismiss(instance, instance.reason if taken else "its worker said goodbye")
+        context.dismiss(instance, instance.reason if instance.leaving_ms is not None else said)
     if event.instance in context.state.live:
         context.memory(SupplyMemory).silent[event.instance] = context.now
         context.touch_instance(event.instance)
@@ -307,6 +321,7 @@ def _take(context: Context, instance: InstanceId, report: RunReport) -> None:
             ledger.book_boot(context.state, run, on, context.now)
         if not context.state.instances[instance].owned:
             availability.worked(context, context.state.instances[instance])
+        _image_there(context, instance, run.id, report.image_ms)
         history = noted.entering(RunState.RUNNING, context.now)
         noted = replace(noted, history=history, started_ms=context.now)
     if noted != run:

@@ -34,9 +34,11 @@ class Delay(StrEnum):
     """From a launch to an instance that is billed, of an instance type."""
     SETUP = "setup"
     """From there to its worker's registration, of an instance type."""
+    IMAGE = "image"
+    """Fetch or build of the first image on a new instance, of an instance type."""
 
 
-OF_TYPES = frozenset({Delay.ACQUISITION, Delay.SETUP})
+OF_TYPES = frozenset({Delay.ACQUISITION, Delay.SETUP, Delay.IMAGE})
 """Delays of instance types; the others are of workloads."""
 
 

@@ -289,6 +289,8 @@ class RunReport:
         ran_ms: For how long its program has run by a clock of the worker's that stands still while
             the machine sleeps; `None` before it runs, and from workers that do not tell.
         not_stored: Which of its outputs and checkpoints are not stored, and why; empty for none.
+        image_ms: For how long its image was fetched or built before it ran; `None` without an
+            image, and from workers that do not tell.
     """
 
     run: RunId
@@ -303,6 +305,7 @@ class RunReport:
     blameless: bool = False
     ran_ms: int | None = None
     not_stored: str = ""
+    image_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,11 +343,16 @@ class WorkerReported:
 
 @dataclass(frozen=True, slots=True)
 class WorkerFetched:
-    """The files of a task run's next attempt are on the instance."""
+    """The files of a task run's next attempt are on the instance.
+
+    Attributes:
+        image_ms: See `RunReport`.
+    """
 
     instance: InstanceId
     session: int
     run: RunId
+    image_ms: int | None = None
 
 
 @quick
@@ -370,11 +378,13 @@ class WorkerLost:
 
     Attributes:
         goodbye: Whether the agent signed off because its instance is shutting down.
+        reason: Why it did, in words for the user; empty if it did not say.
     """
 
     instance: InstanceId
     session: int
     goodbye: bool = False
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

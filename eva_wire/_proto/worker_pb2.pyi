@@ -588,6 +588,7 @@ class TaskReport(google.protobuf.message.Message):
     BLAMELESS_FIELD_NUMBER: builtins.int
     RAN_MS_FIELD_NUMBER: builtins.int
     NOT_STORED_FIELD_NUMBER: builtins.int
+    IMAGE_MS_FIELD_NUMBER: builtins.int
     run_id: builtins.str
     attempt: builtins.int
     phase: global___Phase.ValueType
@@ -609,6 +610,10 @@ class TaskReport(google.protobuf.message.Message):
     """
     not_stored: builtins.str
     """Outputs or checkpoints of the attempt that are not stored, and why; empty for none."""
+    image_ms: builtins.int
+    """For how long its image was fetched or built here before it ran, in milliseconds; absent without
+    an image, and from an agent that does not say.
+    """
     @property
     def progress(self) -> global___Sample: ...
     def __init__(
@@ -626,9 +631,13 @@ class TaskReport(google.protobuf.message.Message):
         blameless: builtins.bool = ...,
         ran_ms: builtins.int | None = ...,
         not_stored: builtins.str = ...,
+        image_ms: builtins.int | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_ran_ms", b"_ran_ms", "progress", b"progress", "ran_ms", b"ran_ms"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_ran_ms", b"_ran_ms", "attempt", b"attempt", "blameless", b"blameless", "exit_code", b"exit_code", "generation", b"generation", "message", b"message", "never_started", b"never_started", "not_stored", b"not_stored", "phase", b"phase", "progress", b"progress", "ran_ms", b"ran_ms", "run_id", b"run_id", "stopped", b"stopped"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_image_ms", b"_image_ms", "_ran_ms", b"_ran_ms", "image_ms", b"image_ms", "progress", b"progress", "ran_ms", b"ran_ms"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_image_ms", b"_image_ms", "_ran_ms", b"_ran_ms", "attempt", b"attempt", "blameless", b"blameless", "exit_code", b"exit_code", "generation", b"generation", "image_ms", b"image_ms", "message", b"message", "never_started", b"never_started", "not_stored", b"not_stored", "phase", b"phase", "progress", b"progress", "ran_ms", b"ran_ms", "run_id", b"run_id", "stopped", b"stopped"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_image_ms", b"_image_ms"]) -> typing.Literal["image_ms"] | None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_ran_ms", b"_ran_ms"]) -> typing.Literal["ran_ms"] | None: ...
 
 global___TaskReport = TaskReport
@@ -660,18 +669,24 @@ class Fetched(google.protobuf.message.Message):
     RUN_ID_FIELD_NUMBER: builtins.int
     ATTEMPT_FIELD_NUMBER: builtins.int
     ERROR_FIELD_NUMBER: builtins.int
+    IMAGE_MS_FIELD_NUMBER: builtins.int
     run_id: builtins.str
     attempt: builtins.int
     error: builtins.str
     """Empty when the files are there."""
+    image_ms: builtins.int
+    """See TaskReport."""
     def __init__(
         self,
         *,
         run_id: builtins.str = ...,
         attempt: builtins.int = ...,
         error: builtins.str = ...,
+        image_ms: builtins.int | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "error", b"error", "run_id", b"run_id"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_image_ms", b"_image_ms", "image_ms", b"image_ms"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_image_ms", b"_image_ms", "attempt", b"attempt", "error", b"error", "image_ms", b"image_ms", "run_id", b"run_id"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_image_ms", b"_image_ms"]) -> typing.Literal["image_ms"] | None: ...
 
 global___Fetched = Fetched
 

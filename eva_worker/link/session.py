@@ -217,12 +217,11 @@ class Session:
             _log.error("start failed", key=str(order.key), error=str(error))
 
     async def _fetch(self, order: Order) -> None:
-        error = await self._tasks.fetch(order)
-        self.send(
-            pb.WorkerMessage(
-                fetched=pb.Fetched(run_id=order.run, attempt=order.attempt, error=error)
-            )
+        error, image_ms = await self._tasks.fetch(order)
+        fetched = pb.Fetched(
+            run_id=order.run, attempt=order.attempt, error=error, image_ms=image_ms
         )
+        self.send(pb.WorkerMessage(fetched=fetched))
 
     def _follow(self, wanted: pb.FollowLog) -> None:
         if wanted.stream_id not in self._followers:

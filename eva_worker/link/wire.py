@@ -205,6 +205,7 @@ def task_report(report: Report) -> pb.TaskReport:
         blameless=report.blameless,
         ran_ms=report.ran_ms,
         not_stored=_clean(report.not_stored),
+        image_ms=report.image_ms,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -96,6 +97,13 @@ class Exit:
     stopped: bool = False
     blameless: bool = False
     ran_ms: int | None = None
+
+
+async def timed(preparing: Awaitable[str]) -> tuple[str, int]:
+    """The result of `Runtime.prepare`, and the milliseconds that it took."""
+    began = time.monotonic()
+    image = await preparing
+    return image, round((time.monotonic() - began) * 1000)
 
 
 class Runtime(Protocol):

@@ -26,7 +26,7 @@ from eva_worker.orders import MergeNews, MergeRound, Order, Phase, Progress, Rep
 from eva_worker.process.durable_files import reserve
 from eva_worker.process.exits import shell_code
 from eva_worker.process.metrics import Metrics
-from eva_worker.runtime import Exit, Image, Runtime, TaskSpec
+from eva_worker.runtime import Exit, Image, Runtime, TaskSpec, timed
 from eva_worker.runtime.attaching import AttachRequest
 from eva_worker.secret_values import NO_SECRETS, SecretValues
 from eva_worker.tasks.devices import Assignment, CpuMap, Devices
@@ -109,6 +109,7 @@ class Attempt:
         self._services = services
         self._changed = changed
         self._saving = asyncio.Lock()
+        self._image_ms: int | None = None
         self._stop_asked = asyncio.Event()
         self._secrets: asyncio.Future[SecretValues] = asyncio.get_running_loop().create_future()
         if record.stop_grace_ms is not None:
@@ -208,6 +209,7 @@ class Attempt:
             blameless=exited and record.blameless,
             not_stored=record.not_stored or self._uploader.not_stored,
             ran_ms=record.ran_by_now_ms(),
+            image_ms=self._image_ms,
         )
 
     async def live(self, *, adopted: bool) -> None:
@@ -325,7 +327,7 @@ class Attempt:
                     services.storage.fetcher.inputs(inputs, place),
                     services.storage.outputs(order.outputs, place, shared),
                     self._restore(order),
-                    services.runtime.prepare(wanted, self._tell),
+                    self._image(wanted),
                 )
             ),
             tries=_FETCH_TRIES,
@@ -355,6 +357,13 @@ class Attempt:
             defaults=_DEFAULTS,
             secrets=await self._secrets if order.secrets else NO_SECRETS,
         )
+
+    async def _image(self, wanted: Image) -> str:
+        """Fetch or build its image, and note for how long; see `Runtime.prepare`."""
+        image, took_ms = await timed(self._services.runtime.prepare(wanted, self._tell))
+        if image:
+            self._image_ms = (self._image_ms or 0) + took_ms
+        return image
 
     async def _succeeded_before(self, order: Order) -> bool:
         """Exit at once if an earlier attempt succeeded and the master never heard of it."""

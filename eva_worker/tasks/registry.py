@@ -13,7 +13,7 @@ from eva_worker.errors import WorkerError
 from eva_worker.files.download import together
 from eva_worker.files.objects import persistently
 from eva_worker.orders import MergeRound, Order, Phase, Progress, Report, TaskKey
-from eva_worker.runtime import Image
+from eva_worker.runtime import Image, timed
 from eva_worker.runtime.attaching import AttachRequest
 from eva_worker.secret_values import NO_SECRETS, SecretValues
 from eva_worker.tasks.attempt import Attempt, Services
@@ -131,23 +131,34 @@ class Tasks:
             await self._lives.pop(key)
             await attempt.forget()
 
-    async def fetch(self, order: Order) -> str:
-        """Fetch an order's files and image; returns what went wrong, empty if nothing did."""
+    async def fetch(self, order: Order) -> tuple[str, int | None]:
+        """Fetch an order's files and image.
+
+        Returns:
+            Description of the failure, empty if there was none; and the milliseconds that the image
+            took, `None` without one.
+        """
         fetcher, prepare = self._services.storage.fetcher, self._services.runtime.prepare
         image = Image(order.image, order.build, fetcher.workdir, order.memory_mib)
+        image_ms: int | None = None
+
+        async def ready() -> None:
+            nonlocal image_ms
+            name, took_ms = await timed(prepare(image, tell))
+            image_ms = (image_ms or 0) + took_ms if name else None
 
         def tell(line: str) -> None:
             _log.info(line, run=order.run, attempt=order.attempt)
 
         try:
             await persistently(
-                lambda: together((fetcher.prefetch(order.workdir), prepare(image, tell))),
+                lambda: together((fetcher.prefetch(order.workdir), ready())),
                 tries=_FETCH_TRIES,
                 subject=f"files of {order.key}",
             )
         except (WorkerError, OSError) as error:
-            return str(error)
-        return ""
+            return str(error), None
+        return "", image_ms
 
     async def drain(self, within_ms: int | None = None) -> None:
         """Start no more attempts, stop all, and wait until their files are stored.

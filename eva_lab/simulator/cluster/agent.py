@@ -209,7 +209,8 @@ class SimulatedAgent:
                 self._stop(action.run, action.attempt, action.grace_ms)
             case FetchFiles():
                 delay = self._delays.fetch(action.order, self._instance, self._timeline.now())
-                self._timeline.after(delay, lambda: self._fetched(action.order))
+                image_ms = self._delays.image(action.order, self._instance)
+                self._timeline.after(delay, lambda: self._fetched(action.order, image_ms))
             case ForgetTask():
                 self._forget(action.run, action.attempt)
             case TellMerge():
@@ -242,6 +243,7 @@ class SimulatedAgent:
             attempt.phase,
             generation=attempt.generation,
             progress=attempt.work.progress(attempt.done(self._timeline.now())),
+            image_ms=attempt.image_ms,
         )
 
     def _say(self, report: RunReport) -> None:
@@ -274,6 +276,7 @@ class SimulatedAgent:
         self._surroundings.attempt_log.ordered(attempt)
         if self._restore(attempt):
             delay = self._delays.start(order, self._instance, now)
+            attempt.image_ms = self._delays.image(order, self._instance)
             self._timeline.after(delay, lambda: self._runs(attempt))
 
     def _restore(self, attempt: SimulatedAttempt) -> bool:
@@ -380,9 +383,9 @@ class SimulatedAgent:
         self._surroundings.progress_model.end(attempt)
         self._surroundings.attempt_log.over(attempt, self._timeline.now())
 
-    def _fetched(self, order: TaskOrder) -> None:
+    def _fetched(self, order: TaskOrder, image_ms: int | None) -> None:
         if self._on and self.session:
-            self._inbox.post(WorkerFetched(self._instance, self.session, order.run))
+            self._inbox.post(WorkerFetched(self._instance, self.session, order.run, image_ms))
 
     def sample(self, attempts: Sequence[SimulatedAttempt]) -> bool:
         """Report the progress of those that run; returns whether any runs."""

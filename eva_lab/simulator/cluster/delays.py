@@ -36,6 +36,10 @@ class Durations(Protocol):
         """Time from the order to start until the program runs."""
         ...
 
+    def image(self, order: TaskOrder, on: InstanceId, /) -> int | None:
+        """How much of that time goes by after the files are there; `None` without an image."""
+        ...
+
     def init(self, order: TaskOrder, /) -> int:
         """Time from the start of a job's last task to first progress."""
         ...
@@ -69,6 +73,10 @@ class EqualDelays:
     def start(self, _order: TaskOrder, _on: InstanceId, _now: Millis) -> int:
         """See `Durations.start`."""
         return self.start_ms
+
+    def image(self, _order: TaskOrder, _on: InstanceId) -> int | None:
+        """Return `None`: tasks have no images."""
+        return None
 
     def init(self, _order: TaskOrder) -> int:
         """Return zero: progress begins with the program."""
@@ -121,6 +129,8 @@ class TaskDelays:
         self._ahead = accounting is Accounting.PRODUCTION
         self._images: dict[InstanceId, dict[str, Millis]] = {}
         """When each image is or was ready on an instance."""
+        self._images_waited: dict[InstanceId, dict[RunId, int]] = {}
+        """For how long each task run that asks next has waited for its image."""
         self._fetched: dict[InstanceId, dict[tuple[RunId, int], Millis]] = {}
         """When the files of an attempt are or were on its instance."""
 
@@ -139,12 +149,18 @@ class TaskDelays:
         arrival = self._fetched.get(on, {}).pop((order.run, order.attempt), None)
         return max(0, (self._arrival(order.run, on, now) if arrival is None else arrival) - now)
 
+    def image(self, order: TaskOrder, on: InstanceId) -> int | None:
+        """See `Durations.image`; `None` as well where all of a delay counts for each start."""
+        waits = self._images_waited.get(on, {})
+        return waits.pop(order.run, 0) if self._ahead else None
+
     def _arrival(self, run: RunId, on: InstanceId, now: Millis) -> Millis:
         """When files and image will be on an instance. An image is built once per instance."""
         move_delays = self._move_delays_of(run)
         fetched = Millis(now + move_delays.fetch_ms)
         images = self._images.setdefault(on, {})
         made = images.setdefault(move_delays.image, Millis(fetched + move_delays.build_ms))
+        self._images_waited.setdefault(on, {})[run] = max(0, made - fetched)
         return max(fetched, made)
 
     def init(self, order: TaskOrder) -> int:
@@ -158,4 +174,5 @@ class TaskDelays:
     def lost(self, instance: InstanceId) -> None:
         """See `Durations.lost`."""
         self._images.pop(instance, None)
+        self._images_waited.pop(instance, None)
         self._fetched.pop(instance, None)

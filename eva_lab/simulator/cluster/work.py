@@ -123,6 +123,7 @@ class SimulatedAttempt:
         paused: Whether its program does nothing for now.
         fork: Program's part as a fork; `None` in a job without forks.
         until_ms: Work at which a fork's present share is done.
+        image_ms: How long it waited for its image; `None` without one.
     """
 
     order: TaskOrder
@@ -149,6 +150,7 @@ class SimulatedAttempt:
     paused: bool = False
     fork: ForkProgram | None = None
     until_ms: float | None = None
+    image_ms: int | None = None
 
     @property
     def crew(self) -> tuple[JobId | RunId, int]:

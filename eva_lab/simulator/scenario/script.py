@@ -312,6 +312,10 @@ class PastDelays:
             return recorded.runs_ms - recorded.ordered_ms
         return _of(self._starts, Workload(order.workload), _START_MS)
 
+    def image(self, _order: TaskOrder, _on: InstanceId) -> int | None:
+        """Return `None`: no journal tells."""
+        return None
+
     def init(self, order: TaskOrder) -> int:
         """See `Durations.init`."""
         init_ms = self._past.inits_ms.get(self._attempt(order))

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from eva_master.control.state.store import State
 from eva_master.learning.delays import Delay
 from eva_master.model.progress import Progress
-from eva_master.model.records import StopReason, TaskRun
+from eva_master.model.records import Instance, StopReason, TaskRun
 from eva_wire.values.ids import InstanceId, Millis, RunId
-from eva_wire.values.states import RunState
+from eva_wire.values.states import InstanceState, RunState
 
 Latency = tuple[Delay, int]
 """Kind of a measured delay, and its milliseconds."""
@@ -49,6 +49,43 @@ class LatencyMeters:
     def __init__(self) -> None:
         self._starts: dict[RunId, _Start] = {}
         self._stops: dict[RunId, _Stop] = {}
+        self._new: set[InstanceId] = set()
+        self._set_up: dict[InstanceId, Millis] = {}
+
+    def instance_changed(self, instance: Instance) -> None:
+        """Take in that an instance changed its state: without images once it is ready."""
+        self._new.discard(instance.id)
+        self._set_up.pop(instance.id, None)
+        if instance.state is InstanceState.READY and not instance.owned:
+            self._new.add(instance.id)
+
+    def image_there(
+        self, instance: InstanceId, run: RunId | None, image_ms: int, now: Millis
+    ) -> bool:
+        """Take in that an image is on an instance.
+
+        The first one is a part of what a launch costs. Starts that wait for it begin when it is
+        there; a later image is a part of the start that waits for it.
+
+        Args:
+            instance: The instance.
+            run: The task run that has started with it; `None` if none has yet.
+            image_ms: For how long it was fetched or built.
+            now: The time.
+
+        Returns:
+            Whether it is the first one.
+        """
+        start = None if run is None else self._starts.get(run)
+        there = Millis(now if start is None else start.at + image_ms)
+        first = instance in self._new
+        if first:
+            self._new.discard(instance)
+            self._set_up[instance] = there
+        if start is not None:
+            waited_for = min(there, self._set_up.get(instance, start.at))
+            start.at = max(start.at, waited_for)
+        return first
 
     def changed(self, old: TaskRun, new: TaskRun, now: Millis) -> Latency | None:
         """Take in that a task run changed its state.
@@ -98,6 +135,8 @@ class LatencyMeters:
 
     def forget(self, state: State, instance: InstanceId) -> None:
         """A worker was away: what happened there meanwhile is heard of late."""
+        self._new.discard(instance)
+        self._set_up.pop(instance, None)
         for run in state.occupants(instance):
             self._starts.pop(run.id, None)
             self._stops.pop(run.id, None)

@@ -288,3 +288,10 @@ def from_boot(state: State, instance: Instance, now: Millis) -> None:
     delays = state.learned.delays.observe(Delay.ACQUISITION, name, took_ms, now)
     delays = delays.observe(Delay.SETUP, name, max(0, now - instance.up_ms), now)
     state.set_learned(replace(state.learned, delays=delays))
+
+
+def from_first_image(state: State, instance: Instance, took_ms: int, now: Millis) -> None:
+    """Learn how long the first image on an instance of a type takes."""
+    name = instance.offering.type.name
+    delays = state.learned.delays.observe(Delay.IMAGE, name, took_ms, now)
+    state.set_learned(replace(state.learned, delays=delays))

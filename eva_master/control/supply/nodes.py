@@ -109,10 +109,10 @@ def gone(context: Context, instance: Instance, reason: str) -> None:
     departures.remove(context, departed)
 
 
-def left(context: Context, instance: Instance) -> None:
+def left(context: Context, instance: Instance, reason: str) -> None:
     """The agent of a node has signed off, with all of its tasks stopped as far as is known."""
     if not context.state.occupants(instance.id):
-        gone(context, instance, "its worker said goodbye")
+        gone(context, instance, reason)
 
 
 def requested(context: Context, event: NodeRequested) -> None:

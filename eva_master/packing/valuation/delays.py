@@ -20,7 +20,7 @@ from eva_wire.values.ids import Workload
 
 
 def booting(measured: Measured, machine: InstanceType, *, slowest: bool = False) -> InstanceType:
-    """An instance type with measured times until an instance is ready.
+    """An instance type with measured times until an instance is ready, its first image included.
 
     Args:
         measured: Measurements of instance types.
@@ -30,6 +30,7 @@ def booting(measured: Measured, machine: InstanceType, *, slowest: bool = False)
     look_up, name = measured.slowest if slowest else measured.lookup, machine.name
     acquisition_ms = look_up(Delay.ACQUISITION, name, hint=None, default=machine.acquisition_ms)
     setup_ms = look_up(Delay.SETUP, name, hint=None, default=machine.setup_ms)
+    setup_ms += look_up(Delay.IMAGE, name, hint=None, default=0)
     return replace(machine, acquisition_ms=acquisition_ms, setup_ms=setup_ms)
 
 

@@ -240,7 +240,7 @@ async def test_the_end_of_a_stream_says_whether_the_worker_took_leave(
         agent.call.cancel()
     lost = await master.loop.event()
     assert isinstance(lost, WorkerLost)
-    assert lost.goodbye is goodbye
+    assert (lost.goodbye, lost.reason) == (goodbye, "interrupted" if goodbye else "")
     assert master.sessions.connected == 0
 
 

@@ -294,18 +294,44 @@ def test_an_interruption_stops_the_tasks_at_once_within_the_warning() -> None:
 
 
 @pytest.mark.parametrize(
-    ("taken", "reason"), [(True, "spot interruption"), (False, "its worker said goodbye")]
+    ("taken", "said", "reason"),
+    [
+        (True, "no firewall works", "spot interruption"),
+        (False, "", "its worker said goodbye"),
+        (
+            False,
+            "no firewall works; boot an image that has nft",
+            "its worker said goodbye: no firewall works; boot an image that has nft",
+        ),
+    ],
 )
-def test_who_says_goodbye_in_the_turn_of_its_notice_is_gone_for_that(
-    taken: bool, reason: str
+def test_a_worker_that_says_goodbye_is_gone_for_its_notice_or_for_what_it_says(
+    taken: bool, said: str, reason: str
 ) -> None:
     it = machine()
     running(it, SPOT)
     notice = InstanceInterrupted(FIRST, 2, Millis(80_000), "spot interruption")
     ended = WorkerReported(FIRST, 2, (RunReport(RUN, 1, Phase.EXITED, stopped=True),))
-    heard = [*([notice] if taken else []), ended, WorkerLost(FIRST, 2, goodbye=True)]
+    lost = WorkerLost(FIRST, 2, goodbye=True, reason=said)
+    heard = [*([notice] if taken else []), ended, lost]
     assert TerminateInstance(FIRST) in it.handle(heard, Millis(40_000))
     assert it.state.instances[FIRST].reason == reason
+
+
+def test_a_restarted_worker_that_lets_no_task_run_says_why_in_events_and_lists() -> None:
+    it = machine(feed=True)
+    running(it, SPOT)
+    unfit = "tasks would reach the metadata service; boot an image that has nft"
+    ran = RunReport(RUN, 1, Phase.RUNNING)
+    it.handle([WorkerRegistered(FIRST, 3, SIZE, (ran,), unfit=unfit)], Millis(40_000))
+    ended = WorkerReported(FIRST, 3, (RunReport(RUN, 1, Phase.EXITED, stopped=True),))
+    lost = WorkerLost(FIRST, 3, goodbye=True, reason=unfit)
+    assert TerminateInstance(FIRST) in it.handle([ended, lost], Millis(41_000))
+    assert it.state.instances[FIRST].reason == f"its worker said goodbye: {unfit}"
+    it.handle([InstanceGone(FIRST, Millis(10_000), Millis(60_000))], Millis(60_000))
+    assert f"gone: its worker said goodbye: {unfit}" in [
+        event.text for event in it.take_changes().feed
+    ]
 
 
 @pytest.mark.parametrize("session", [1, 3])

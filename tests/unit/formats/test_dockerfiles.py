@@ -138,11 +138,15 @@ def test_images_that_are_built_on_are_told_once_for_their_platform(tmp_path: Pat
     (tmp_path / "Dockerfile").write_text(
         "ARG V=12\nARG P=linux/arm64\nFROM debian:$V AS a\nFROM a\nFROM scratch\n"
         "FROM --platform=$P x/y\nFROM debian:12\n"
+        "COPY --from=a /a /a\nCOPY --from=0 /a /b\nCOPY --from=x/y /a /c\nCOPY --from=x/z /a /d\n"
+        "RUN --mount=type=bind,from=x/v,target=/v ls\nONBUILD COPY --from=x/later /a /e\n"
     )
     bases = dict.fromkeys(dockerfile.check(tmp_path, "Dockerfile"))
     assert list(bases) == [
         dockerfile.Base("debian:12"),
         dockerfile.Base("x/y", "linux/arm64"),
+        dockerfile.Base("x/z", built_on=False),
+        dockerfile.Base("x/v", built_on=False),
     ]
 
 

@@ -42,8 +42,10 @@ class Node:
         self._handle(WorkerRegistered(NAME, self.sessions, size, ()))
 
     def leaves(self) -> None:
-        self._handle(WorkerLost(NAME, self.sessions, goodbye=True))
-        assert self.machine.state.instances[NAME].state is InstanceState.GONE
+        self._handle(WorkerLost(NAME, self.sessions, goodbye=True, reason="terminated"))
+        departed = self.machine.state.instances[NAME]
+        assert departed.state is InstanceState.GONE
+        assert departed.reason == "its worker said goodbye: terminated"
 
     def hears(self, verb: NodeVerb) -> EvaError | None:
         """What the operator is answered."""

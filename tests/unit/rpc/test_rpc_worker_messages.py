@@ -59,9 +59,11 @@ def test_task_runs_that_cannot_be_are_left_out(run: str) -> None:
     ("ran_ms", "heard"), [(None, None), (0, 0), (2**53, None), (2**64 - 1, None)]
 )
 def test_running_times_that_cannot_be_are_not_heard(ran_ms: int | None, heard: int | None) -> None:
-    message = pb.TaskReport(run_id="job-1/0", phase=pb.PHASE_RUNNING, ran_ms=ran_ms)
+    message = pb.TaskReport(
+        run_id="job-1/0", phase=pb.PHASE_RUNNING, ran_ms=ran_ms, image_ms=ran_ms
+    )
     (report,) = messages.reports([message])
-    assert report.ran_ms == heard
+    assert (report.ran_ms, report.image_ms) == (heard, heard)
 
 
 def test_texts_are_cut_and_fit_for_a_log() -> None:

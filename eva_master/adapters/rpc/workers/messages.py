@@ -202,7 +202,14 @@ def _report(message: pb.TaskReport) -> RunReport:
         ran_ms=message.ran_ms
         if message.HasField("ran_ms") and message.ran_ms < MOST_COUNT
         else None,
+        image_ms=image_ms(message),
     )
+
+
+def image_ms(message: pb.TaskReport | pb.Fetched) -> int | None:
+    """For how long an image was fetched or built; `None` without a plausible figure."""
+    told = message.HasField("image_ms") and message.image_ms < MOST_COUNT
+    return message.image_ms if told else None
 
 
 def samples(messages: Iterable[pb.Sample]) -> tuple[tuple[RunId, int, Progress], ...]:

@@ -423,8 +423,8 @@ class WorkerSessions(WorkersServicer):
                     session.send(pb.MasterMessage(command_id=f"lease/{asked_ms}", lease=grant))
             case "goodbye":
                 session.goodbye = True
-                reason = messages.words(message.goodbye.reason)
-                log.info("worker leaves", instance=instance, reason=reason)
+                session.reason = messages.words(message.goodbye.reason)
+                log.info("worker leaves", instance=instance, reason=session.reason)
             case "register":
                 raise BadRequest("a session registers once")
             case other:
@@ -442,7 +442,8 @@ class WorkerSessions(WorkersServicer):
             return
         if messages.is_run(fetched.run_id):
             run = RunId(fetched.run_id)
-            self._inbox.post(WorkerFetched(session.instance, session.number, run))
+            image_ms = messages.image_ms(fetched)
+            self._inbox.post(WorkerFetched(session.instance, session.number, run, image_ms))
 
     def _hear_fork(self, session: _Session, message: pb.WorkerMessage) -> None:
         given = message.part if message.HasField("part") else message.merged
@@ -461,7 +462,8 @@ class WorkerSessions(WorkersServicer):
         if self._sessions.get(session.instance) is session:
             del self._sessions[session.instance]
             log.info("worker lost", instance=session.instance, session=session.number)
-            self._inbox.post(WorkerLost(session.instance, session.number, session.goodbye))
+            lost = WorkerLost(session.instance, session.number, session.goodbye, session.reason)
+            self._inbox.post(lost)
 
 
 def _not_connected(instance: InstanceId) -> Unreachable:
@@ -493,7 +495,7 @@ class _Session:
         task = asyncio.current_task()
         assert task is not None
         self.task = task
-        self.goodbye = False
+        self.goodbye, self.reason = False, ""
         self.close_reason: EvaError | None = None
         self.logs = LogRelay(self.send, waiting_logs)
         # By command id, so that a command that is still queued is not queued again; what it says

@@ -7,7 +7,7 @@ from eva_master.control.measure import learn, ledger
 from eva_master.control.measure.delays import LatencyMeters
 from eva_master.control.measure.throughput import Meters
 from eva_master.control.turn.turn import Feature, Turn
-from eva_master.model.records import Job, TaskRun
+from eva_master.model.records import Instance, Job, TaskRun
 from eva_wire.values.ids import Millis, RunId
 from eva_wire.values.states import RunState
 
@@ -42,6 +42,11 @@ class MeasuringMemory(Feature):
             if place is not None:
                 ledger.book(turn.state, place, turn.now)
                 self.rates.restart(turn.state, place)
+
+    def instance_changed(self, _turn: Turn, old: Instance | None, instance: Instance) -> None:
+        """Have meters follow the set-up of an instance."""
+        if old is not None and old.state is not instance.state:
+            self.latencies.instance_changed(instance)
 
     def started(self, turn: Turn) -> None:
         """Watch the task runs that run already."""

@@ -44,15 +44,17 @@ _MOUNT_FROM = re.compile(r"(?:^|,)\s*from\s*=([^,]*)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """An image of a registry that a Dockerfile builds on.
+    """An image of a registry that a Dockerfile builds on, or takes files of.
 
     Attributes:
         name: Its name.
         platform: The platform that it is fetched for; empty for the machine's.
+        built_on: Whether its own instructions for builds are carried out.
     """
 
     name: str
     platform: str = ""
+    built_on: bool = True
 
 
 def like_id(reference: str) -> bool:
@@ -73,7 +75,8 @@ def check(context: Path, name: str) -> list[Base]:
         name: The Dockerfile's path in it.
 
     Returns:
-        The images of registries that it builds on, whose own instructions `check_triggers` judges.
+        The images of registries that it uses. `check_triggers` judges the own instructions of those
+        that it builds on.
 
     Raises:
         StartFailed: The file is too large, names an image by an id, by a name that builds have, or
@@ -166,7 +169,9 @@ class _Reader:
             case "FROM":
                 self._base(rest)
             case "ONBUILD":
+                used = len(self.bases)
                 self._instruction(rest.strip(_SPACE))
+                del self.bases[used:]  # By builds on what is built here.
             case "COPY":
                 self._options("COPY", rest)
             case "ADD":
@@ -195,7 +200,7 @@ class _Reader:
         if not name or name == _NOTHING:
             return
         base = Base(name, self._filled_in(platform))
-        if any(other.name == name and other != base for other in self.bases):
+        if any(other.name == name and other.platform != base.platform for other in self.bases):
             raise StartFailed(
                 f"{self._name}: FROM {name[:100]!r} stands for several platforms; name each by "
                 "its digest"
@@ -222,8 +227,11 @@ class _Reader:
             if flag.lower() == "--mount":
                 sources = _MOUNT_FROM.findall(value)
             for source in sources:
-                if not source.isdecimal():  # The number of a stage.
-                    self._judge(source, flag)
+                if source.isdecimal():  # The number of a stage.
+                    continue
+                name = self._judge(source, flag)
+                if name and all(other.name != name for other in self.bases):
+                    self.bases.append(Base(name, built_on=False))
         return rest
 
     def _sources(self, rest: str) -> None:

@@ -156,9 +156,11 @@ class Images:
             await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
 
     async def _check_base(self, base: dockerfile.Base, making: _Preparation) -> None:
-        """Have an image that is built on, and judge the instructions that it has for builds."""
+        """Have an image for a build, and judge the instructions that it has for builds on it."""
         if not await in_thread("look for image", lambda: self._has(base.name, base.platform)):
             await self._pull(base.name, making, base.platform)
+        if not base.built_on:
+            return
         image = await in_thread("look for image", lambda: self._client.api.inspect_image(base.name))
         dockerfile.check_triggers(base.name, image["Config"].get("OnBuild") or ())
 

@@ -129,18 +129,44 @@ async def test_a_helper_that_is_broken_is_named(
     assert "config.json" in str(refused.value)
 
 
-@pytest.mark.registry
-async def test_a_build_on_a_private_image_fetches_it_and_sends_no_credentials(
-    runtime: DockerRuntime, images: PrivateRegistry, helper: Helper
-) -> None:
+def built_by(dockerfile: str) -> Image:
     async def lay_out(digest: str, target: Path) -> None:
         target.mkdir()
-        (target / "Dockerfile").write_text(f"FROM {images.image}\nENV OF_BUILD=1\n")
+        (target / "Dockerfile").write_text(dockerfile)
 
+    return Image("", Build("c" * 64, "Dockerfile"), lay_out)
+
+
+@pytest.mark.registry
+@pytest.mark.parametrize(
+    "dockerfile",
+    [
+        "FROM {0}\nENV OF_BUILD=1\n",
+        "ARG BASE={0}\nFROM $BASE\nENV OF_BUILD=1\n",
+        "FROM --platform=linux/amd64 {0} AS tools\nFROM tools\nENV OF_BUILD=1\n",
+        f"FROM {dockerd.IMAGE}\nCOPY --from={{0}} /bin/busybox /copied\n",
+    ],
+)
+async def test_a_build_on_a_private_image_fetches_it_and_sends_no_credentials(
+    runtime: DockerRuntime, images: PrivateRegistry, helper: Helper, dockerfile: str
+) -> None:
     helper.knows(PASSWORD)
-    image = Image("", Build("c" * 64, "Dockerfile"), lay_out)
-    await runtime.prepare(image, lambda line: None)
+    told: list[str] = []
+    await runtime.prepare(built_by(dockerfile.format(images.image)), told.append)
+    # The engine has all that it builds on, and is told no password for the build.
     assert helper.asked() == [f"get {images.name}"]
+    assert PASSWORD not in "".join(told)
+
+
+@pytest.mark.registry
+async def test_a_build_on_a_private_image_without_credentials_says_what_to_do(
+    runtime: DockerRuntime, images: PrivateRegistry, helper: Helper
+) -> None:
+    helper.says('{"Username": "AWS", "Secret": "wrong"}', 0)
+    with pytest.raises(ImageRefused, match="docker login as the worker's user") as refused:
+        await runtime.prepare(built_by(f"FROM {images.image}\n"), lambda line: None)
+    assert images.image in str(refused.value)
+    assert "wrong" not in str(refused.value)
 
 
 def test_a_log_in_counts_at_once(helper: Helper) -> None:
