@@ -89,7 +89,9 @@ def stored_log(master: FakeMaster, attempt: int = 1) -> str:
 
 
 async def test_image_is_built_ahead_of_the_task(master: FakeMaster) -> None:
-    dockerfile = f"FROM {dockerd.IMAGE}\nCOPY greeting /greeting\nRUN echo making && touch /made\n"
+    dockerfile = (
+        f"FROM {dockerd.IMAGE}\nCOPY greeting /greeting\nRUN echo making; sleep 1; touch /made\n"
+    )
     build = pb.Build(
         context=put_context(master.store, Dockerfile=dockerfile, greeting="hello"),
         dockerfile="Dockerfile",
@@ -97,9 +99,13 @@ async def test_image_is_built_ahead_of_the_task(master: FakeMaster) -> None:
     master.send(fetch=pb.FetchFiles(order=order(build=build)))
     await master.until(lambda: master.fetched)
     assert master.fetched[0].error == ""
+    # For a second at least it was built, and then it was there.
+    assert master.fetched[0].image_ms >= 1_000
     master.send(start=pb.StartTask(order=order("cat /greeting; ls /made", build=build)))
     report = await master.phase(RUN, 1, pb.PHASE_EXITED)
     assert report.exit_code == 0
+    assert report.HasField("image_ms")
+    assert report.image_ms < master.fetched[0].image_ms
     # Nothing was left to be told of when the task began.
     assert stored_log(master) == "hello/made\n"
 
