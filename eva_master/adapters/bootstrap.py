@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from eva_wire.values.errors import InvalidConfig
 from eva_wire.values.ids import InstanceId
 
 
@@ -41,3 +43,14 @@ class Bootstrap:
             "EVA_WORKER_TOKEN": self.token(instance, attempt),
             **self.isolation,
         }
+
+
+def environment_file(variables: Mapping[str, str]) -> str:
+    """Format variables as systemd reads them; raises `InvalidConfig`."""
+    lines = []
+    for name, value in variables.items():
+        if not value.isprintable():
+            raise InvalidConfig(f"{name} is not to contain control characters")
+        escaped = re.sub(r'([\\"`$])', r"\\\1", value)
+        lines.append(f'{name}="{escaped}"')
+    return "\n".join(lines)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from pydantic import AfterValidator
 from pydantic_core import PydanticCustomError
 
@@ -25,5 +27,16 @@ def between(least_ms: int, most_ms: int, words: str, example: str) -> AfterValid
         if not least_ms <= duration_ms <= most_ms:
             raise refusal(f"must be between {words}", f"write {example}")
         return duration_ms
+
+    return AfterValidator(check)
+
+
+def matching(pattern: re.Pattern[str], what: str, example: str) -> AfterValidator:
+    """A validator of texts, which says what one that does not match is not, and an example."""
+
+    def check(text: str) -> str:
+        if not pattern.fullmatch(text):
+            raise refusal(f"{text!r} is not {what}", f"write {example}")
+        return text
 
     return AfterValidator(check)

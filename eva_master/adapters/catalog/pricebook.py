@@ -14,6 +14,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PlainSerializer,
     StringConstraints,
     ValidationError,
 )
@@ -52,6 +53,14 @@ def parse_price(text: object) -> int:
             "price", "{message}", {"message": f"{text!r} is not a price", "hint": "write $3.06/h"}
         )
     return int(Decimal(match[1]) * MILLION)
+
+
+HourlyPrice = Annotated[
+    int,
+    BeforeValidator(parse_price),
+    PlainSerializer(lambda price: f"${Decimal(price) / MILLION:f}/h", when_used="json"),
+]
+"""Micro-dollars per hour."""
 
 
 class SpotPrice(NamedTuple):

@@ -12,9 +12,9 @@ from eva_master.adapters.ec2.offerings import PRICE_LIST_REGION, zones_of
 from eva_master.adapters.ec2.quotas import VcpuQuota, quota_of, standing
 from eva_master.adapters.ec2.settings import Ec2Settings
 from eva_master.adapters.identities.principals import principal_of
+from eva_master.adapters.resolving.placement import vcpus_needed
 from eva_master.model.catalog import Catalog, Offering, Purchase, base_family
 from eva_master.model.job import JobSpec
-from eva_wire.values.bounds import JobKind
 from eva_wire.values.errors import CloudDenied, CloudError
 
 _SPOT_ROLE = "AWSServiceRoleForEC2Spot"
@@ -187,7 +187,7 @@ class Preflight:
                 if (quota := quota_of(offering.type.name, purchase)) is not None:
                     quotas.setdefault(quota, []).append(offering)
             for quota, offerings in sorted(quotas.items(), key=lambda pair: pair[0].code):
-                needed = _needed(self.job, offerings)
+                needed = vcpus_needed(self.job, offerings)
                 if needed is None:
                     continue
                 name, value, used = standing(quota, self.types, self.aws)
@@ -259,26 +259,3 @@ class Preflight:
             "use credentials of an administrator of the account",
             stops=True,
         )
-
-
-def _needed(job: JobSpec | None, offerings: Sequence[Offering]) -> int | None:
-    """VCPUs that a job takes at least of some types together, `None` if they do not hold it.
-
-    A gang starts with all of its tasks, an array with one.
-    """
-    if job is None:
-        return min(offering.type.capacity.milli_cpus for offering in offerings) // 1000
-    tasks = job.tasks if job.kind is JobKind.GANG else job.tasks[:1]
-    largest = total = 0
-    for task in tasks:
-        fits = [
-            (offering.type.capacity.milli_cpus, demand.milli_cpus)
-            for offering in offerings
-            if (demand := task.demand_on(offering.type.family)) is not None
-            and demand.fits(offering.type.capacity)
-        ]
-        if not fits:
-            return None
-        largest = max(largest, min(whole for whole, _ in fits))
-        total += min(share for _, share in fits)
-    return -(-max(largest, total) // 1000)

@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from eva_master.adapters.token_bucket import TokenBucket
+
 _LEAST_RATE_FACTOR = 1 / 16
 _RECOVERY = 1.1
 """Factor by which each successful call after throttling raises the rate again."""
@@ -46,41 +48,25 @@ class RateLimiter:
     """
 
     def __init__(self, allowance: CallLimit, clock: Callable[[], float]) -> None:
-        self._allowance = allowance
-        self._clock = clock
         self._lock = threading.Lock()
-        self._tokens = allowance.burst
-        self._at = clock()
-        self._speed = 1.0
+        self._bucket = TokenBucket(allowance.burst, allowance.per_s, clock)
 
     def take(self) -> float:
         """Take a token, possibly a future one; returns the seconds to wait for it."""
         with self._lock:
-            self._fill()
-            self._tokens -= 1
-            return max(0.0, -self._tokens / self._rate())
+            return self._bucket.take()
 
     def throttled(self) -> None:
         """Note that EC2 throttled a call: empty the bucket and halve its rate."""
         with self._lock:
-            self._fill()
-            self._speed = max(_LEAST_RATE_FACTOR, self._speed / 2)
-            self._tokens = min(self._tokens, 0.0)
+            self._bucket.pour_out()
+            self._bucket.speed = max(_LEAST_RATE_FACTOR, self._bucket.speed / 2)
 
     def succeeded(self) -> None:
         """Note that EC2 answered a call, which restores the rate."""
         with self._lock:
-            if self._speed < 1:
-                self._fill()
-                self._speed = min(1.0, self._speed * _RECOVERY)
-
-    def _rate(self) -> float:
-        return self._allowance.per_s * self._speed
-
-    def _fill(self) -> None:
-        now = self._clock()
-        self._tokens = min(self._allowance.burst, self._tokens + (now - self._at) * self._rate())
-        self._at = now
+            if self._bucket.speed < 1:
+                self._bucket.speed = min(1.0, self._bucket.speed * _RECOVERY)
 
 
 def limiter_of(call: str, clock: Callable[[], float], share: float = 1.0) -> RateLimiter:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from eva_master.model.catalog import Catalog, InstanceType
-from eva_master.model.job import TaskSpec
+from collections.abc import Sequence
+
+from eva_master.model.catalog import Catalog, InstanceType, Offering
+from eva_master.model.job import JobSpec, TaskSpec
 from eva_master.model.resources import Resources
+from eva_wire.values.bounds import JobKind
 
 
 def unplaceable(task: TaskSpec, catalog: Catalog) -> str:
@@ -26,6 +29,29 @@ def unplaceable(task: TaskSpec, catalog: Catalog) -> str:
     machine, need = min(candidates, key=_distance)
     lacks = _in_words(need.shortfall(machine.capacity))
     return f"no instance type can hold the task; the nearest, {machine.name}, lacks {lacks}"
+
+
+def vcpus_needed(job: JobSpec | None, offerings: Sequence[Offering]) -> int | None:
+    """VCPUs that a job takes at least of some types together, `None` if they do not hold it.
+
+    A gang starts with all of its tasks, an array with one.
+    """
+    if job is None:
+        return min(offering.type.capacity.milli_cpus for offering in offerings) // 1000
+    tasks = job.tasks if job.kind is JobKind.GANG else job.tasks[:1]
+    largest = total = 0
+    for task in tasks:
+        fits = [
+            (offering.type.capacity.milli_cpus, demand.milli_cpus)
+            for offering in offerings
+            if (demand := task.demand_on(offering.type.family)) is not None
+            and demand.fits(offering.type.capacity)
+        ]
+        if not fits:
+            return None
+        largest = max(largest, min(whole for whole, _ in fits))
+        total += min(share for _, share in fits)
+    return -(-max(largest, total) // 1000)
 
 
 def _distance(candidate: tuple[InstanceType, Resources]) -> tuple[float, str]:

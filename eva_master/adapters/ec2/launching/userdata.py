@@ -6,14 +6,13 @@ value is inserted into code, so none can be run as code.
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 
-from eva_master.adapters.bootstrap import Bootstrap
+from eva_master.adapters.bootstrap import Bootstrap, environment_file
 from eva_master.adapters.ec2.memory import RESERVED_MIB
 from eva_master.model.actions import LaunchInstance
 from eva_wire.values.errors import CloudError, InvalidConfig
@@ -106,7 +105,7 @@ def user_data(boot: Boot, bootstrap: Bootstrap, launch: LaunchInstance) -> str:
         "boot_limit_min": str(boot.boot_limit_min),
         "mount_command": boot.mount_command,
         "authorities": bootstrap.authorities.strip(),
-        "worker_env": _environment_file(_worker_env(boot, bootstrap, launch)),
+        "worker_env": environment_file(_worker_env(boot, bootstrap, launch)),
     }
     lines = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
     text = "\n".join(["#!/bin/bash", *lines, _script()])
@@ -146,17 +145,6 @@ def _worker_env(boot: Boot, bootstrap: Bootstrap, launch: LaunchInstance) -> dic
     }
     ours = {f"EVA_WORKER_{name}": value for name, value in options.items() if value}
     return {"AWS_REGION": boot.region, **bootstrap.isolation, **dict(boot.worker_env), **ours}
-
-
-def _environment_file(variables: Mapping[str, str]) -> str:
-    """Format variables as systemd reads them; raises `InvalidConfig`."""
-    lines = []
-    for name, value in variables.items():
-        if not value.isprintable():
-            raise InvalidConfig(f"{name} is not to contain control characters")
-        escaped = re.sub(r'([\\"`$])', r"\\\1", value)
-        lines.append(f'{name}="{escaped}"')
-    return "\n".join(lines)
 
 
 @cache

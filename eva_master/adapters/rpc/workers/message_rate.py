@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from eva_master.adapters.token_bucket import TokenBucket
+
 _PARTS_PER_S = 5_000
 _PARTS_AT_ONCE = 50_000
 """Reports and samples that one worker may send before it has to wait: those of some hundred tasks,
@@ -19,13 +21,8 @@ class MessageRate:
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self._now = now
-        self._at = now()
-        self._left = float(_PARTS_AT_ONCE)
+        self._bucket = TokenBucket(_PARTS_AT_ONCE, _PARTS_PER_S, now)
 
     def pause_s(self, parts: int) -> float:
         """How long to read nothing after a message of so many parts, in seconds."""
-        now = self._now()
-        gained, self._at = (now - self._at) * _PARTS_PER_S, now
-        self._left = min(_PARTS_AT_ONCE, self._left + gained) - parts
-        return max(0.0, -self._left / _PARTS_PER_S)
+        return self._bucket.take(parts)

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 from urllib.parse import parse_qs, urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
+from pydantic import AfterValidator, BeforeValidator, Field
 
-from eva_master.adapters.catalog.pricebook import parse_price
+from eva_master.adapters.catalog.pricebook import HourlyPrice
 from eva_master.app.sections.base import Section
 from eva_master.app.sections.identities import Identities
-from eva_wire.settings.refusals import between, refusal
+from eva_wire.settings.refusals import between, matching, refusal
 from eva_wire.text.quantities import Discount, Duration, parse_mib
-from eva_wire.values.ids import MILLION
 
 Architecture = Literal["x86_64", "arm64"]
 ImageKind = Literal["x86_64", "arm64", "x86_64-gpu", "arm64-gpu"]
@@ -33,15 +31,6 @@ _SECOND_MS = 1_000
 _MINUTE_MS = 60_000
 _DAY_MS = 86_400_000
 _GIB = 1_024
-
-
-def _matching(pattern: re.Pattern[str], what: str, example: str) -> AfterValidator:
-    def check(text: str) -> str:
-        if not pattern.fullmatch(text):
-            raise refusal(f"{text!r} is not {what}", f"write {example}")
-        return text
-
-    return AfterValidator(check)
 
 
 def _check_tag(name: str) -> str:
@@ -71,14 +60,8 @@ def _volumes(value: object) -> object:
 
 
 _Key = Annotated[str, AfterValidator(_check_image_key)]
-HourlyPrice = Annotated[
-    int,
-    BeforeValidator(parse_price),
-    PlainSerializer(lambda price: f"${Decimal(price) / MILLION:f}/h", when_used="json"),
-]
-"""Micro-dollars per hour."""
-Image = Annotated[str, _matching(_IMAGE, "an image", "ami-... or ssm:/...")]
-Bundle = Annotated[str, _matching(_BUNDLE, "a bundle", "s3://BUCKET/KEY#sha256=DIGEST")]
+Image = Annotated[str, matching(_IMAGE, "an image", "ami-... or ssm:/...")]
+Bundle = Annotated[str, matching(_BUNDLE, "a bundle", "s3://BUCKET/KEY#sha256=DIGEST")]
 Long = Annotated[Duration, between(_MINUTE_MS, 30 * _DAY_MS, "1m and 30d", "30m")]
 LongOrNone = Annotated[Duration, between(0, 30 * _DAY_MS, "0s and 30d", "15m, or 0s for never")]
 Short = Annotated[Duration, between(500, 10 * _MINUTE_MS, "500ms and 10m", "5s")]
@@ -142,7 +125,7 @@ class Ec2Section(Section):
         identities: AWS identities that get tokens without an operator.
     """
 
-    region: Annotated[str, _matching(_REGION, "a region", "us-east-1")]
+    region: Annotated[str, matching(_REGION, "a region", "us-east-1")]
     zones: tuple[str, ...] = ()
     subnets: dict[str, str] = Field(default_factory=dict)
     security_groups: tuple[str, ...] = ()
