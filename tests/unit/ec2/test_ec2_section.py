@@ -95,7 +95,7 @@ def test_what_is_said_arrives(file: Path) -> None:
     assert settings.tags == {"team": "ml"}
     boot = boot_of(config)
     assert boot.bundle("x86_64") == ("s3://bucket/bundles/worker.tar", "0" * 64)
-    assert boot.abandoned_after_s == 7200
+    assert boot.worker_env["EVA_WORKER_ABANDONED_AFTER_S"] == "7200"
     catalog = ec2_catalog(config)
     assert {it.zone for it in catalog} == {"us-east-1c"}
     assert max(it.price for it in catalog) <= 1_000_000

@@ -11,6 +11,7 @@ import pytest
 
 from eva_master.adapters.bootstrap import Bootstrap
 from eva_master.adapters.ec2.launching.userdata import MOST_BYTES, Boot, user_data
+from eva_master.app.clouds.ec2.section import Ec2Section
 from eva_master.model.actions import LaunchInstance
 from eva_master.model.catalog import InstanceType, Offering, Purchase
 from eva_master.model.resources import Resources
@@ -58,7 +59,7 @@ def environment(text: str) -> dict[str, str]:
 
 
 def test_a_worker_is_told_what_it_is_and_where_to_go() -> None:
-    text = made(boot(docker_image="python:3.11", abandoned_after_s=600))
+    text = made(boot())
     told = environment(text)
     assert told["EVA_WORKER_INSTANCE_ID"] == "i00007"
     assert told["EVA_WORKER_TOKEN"] == "i00007/3/seal"
@@ -67,23 +68,33 @@ def test_a_worker_is_told_what_it_is_and_where_to_go() -> None:
     assert (told["EVA_WORKER_GPUS"], told["EVA_WORKER_CPUS"]) == ("1", "7.5")
     assert told["EVA_WORKER_MEMORY_MIB"] == "62464"
     assert told["EVA_WORKER_MEMORY_RESERVED_MIB"] == "400"
-    assert told["EVA_WORKER_ABANDONED_AFTER_S"] == "600"
-    assert told["EVA_WORKER_METADATA_URL"] == "http://169.254.169.254"
     assert variables(text, "authorities gpus") == [CA.strip(), "1"]
     place = "s3://lab/eva/bundles/worker.tar"
     assert variables(text, "bundle bundle_sha256") == [place, DIGEST]
 
 
-def test_a_spot_instance_asks_for_notice() -> None:
-    told = environment(made(boot(metadata_endpoint="http://127.0.0.1:1"), purchase=SPOT))
-    assert told["EVA_WORKER_METADATA_URL"] == "http://127.0.0.1:1"
+def test_settings_of_all_workers_arrive_but_what_is_the_instance_s_own_stays() -> None:
+    section = Ec2Section(
+        region="us-east-1",
+        docker_image="python:3.11",
+        abandoned_after="10m",
+        worker_env={"AWS_ENDPOINT_URL": "http://s3", "EVA_WORKER_INSTANCE_ID": "another"},
+    )
+    told = environment(made(boot(worker_env=section.worker_variables()), purchase=SPOT))
+    assert told["EVA_WORKER_METADATA_URL"] == "http://169.254.169.254"
+    assert told["EVA_WORKER_DOCKER_IMAGE"] == "python:3.11"
+    assert told["EVA_WORKER_ABANDONED_AFTER_S"] == "600"
+    assert told["AWS_ENDPOINT_URL"] == "http://s3"
+    assert told["EVA_WORKER_INSTANCE_ID"] == "i00007"
+    assert "EVA_WORKER_STORAGE_MOUNT" not in told
 
 
 def test_every_variable_is_an_option_of_the_worker() -> None:
     from eva_worker.cli import worker
 
     known = {variable.envvar for variable in worker.params} | {"EVA_WORKER_TOKEN"}
-    text = made(boot(docker_image="a"), purchase=SPOT)
+    section = Ec2Section(region="us-east-1", docker_image="a", storage_mount="/x")
+    text = made(boot(worker_env=section.worker_variables()), purchase=SPOT)
     ours = {name for name in environment(text) if name.startswith("EVA_")}
     assert ours <= known
     assert len(ours) > 15
@@ -101,11 +112,12 @@ def test_values_do_not_become_programs() -> None:
 
 def test_what_systemd_would_read_as_another_line_is_refused() -> None:
     with pytest.raises(InvalidConfig, match="EVA_WORKER_DOCKER_IMAGE"):
-        made(boot(docker_image="a\nEVA_WORKER_POWER_OFF=true"))
+        made(boot(worker_env={"EVA_WORKER_DOCKER_IMAGE": "a\nEVA_WORKER_POWER_OFF=true"}))
 
 
 def test_quotes_in_the_environment_file_are_escaped() -> None:
-    (file,) = variables(made(boot(docker_image='a"b$c\\d')), "worker_env")
+    told = {"EVA_WORKER_DOCKER_IMAGE": 'a"b$c\\d'}
+    (file,) = variables(made(boot(worker_env=told)), "worker_env")
     assert 'EVA_WORKER_DOCKER_IMAGE="a\\"b\\$c\\\\d"' in file.splitlines()
 
 

@@ -19,7 +19,6 @@ from eva_wire.values.errors import CloudError, InvalidConfig
 
 MOST_BYTES = 16 * 1024
 """EC2's limit on the size of user data."""
-METADATA_URL = "http://169.254.169.254"
 PYTHON = "python3.11"
 
 _STATE_DIR = "/var/lib/eva"
@@ -38,28 +37,20 @@ class Boot:
         boot_logs: ``s3://BUCKET/PREFIX`` to which the log of a failed boot is uploaded; empty for
             none.
         s3_endpoint: URL of S3, empty for AWS's own.
-        metadata_endpoint: URL of the instance's metadata service.
-        docker_image: Image for tasks that name none; empty for none.
         mount_command: Shell command that mounts `storage_mount`; empty for none.
-        storage_mount: Directory that all instances share, empty for none.
-        abandoned_after_s: Seconds without a master after which a worker checkpoints its tasks and
-            switches its instance off.
         boot_limit_min: Minutes after which an instance that has not become a worker switches itself
             off.
-        worker_env: More variables for the worker, such as ``AWS_ENDPOINT_URL``.
+        worker_env: Variables for the worker: its options that are alike everywhere, and others such
+            as ``AWS_ENDPOINT_URL``.
     """
 
     region: str
     bundles: Mapping[str, str] = field(default_factory=dict)
     boot_logs: str = ""
     s3_endpoint: str = ""
-    metadata_endpoint: str = METADATA_URL
-    docker_image: str = ""
     mount_command: str = ""
-    storage_mount: str = ""
-    abandoned_after_s: int = 3600
     boot_limit_min: int = 30
-    worker_env: tuple[tuple[str, str], ...] = ()
+    worker_env: Mapping[str, str] = field(default_factory=dict)
 
     def bundle(self, architecture: str) -> tuple[str, str]:
         """URL and digest of the bundle for an architecture; both empty if none is needed.
@@ -133,18 +124,13 @@ def _worker_env(boot: Boot, bootstrap: Bootstrap, launch: LaunchInstance) -> dic
         "MEMORY_RESERVED_MIB": str(RESERVED_MIB),
         "STATE_DIR": f"{_STATE_DIR}/worker",
         "RUNTIME": "docker",
-        "DOCKER_IMAGE": boot.docker_image,
-        "STORAGE_MOUNT": boot.storage_mount,
         "BOOT_FILE": _BOOT_FILE,
-        "ABANDONED_AFTER_S": str(boot.abandoned_after_s),
         "POWER_OFF": "systemctl poweroff",
-        # Spot instances get notices of interruption, and all of them notices of maintenance.
-        "METADATA_URL": boot.metadata_endpoint,
         "CA_FILE": "/etc/eva/ca.pem",
         "TOKEN": bootstrap.token(launch.instance, launch.attempt),
     }
-    ours = {f"EVA_WORKER_{name}": value for name, value in options.items() if value}
-    return {"AWS_REGION": boot.region, **bootstrap.isolation, **dict(boot.worker_env), **ours}
+    ours = {f"EVA_WORKER_{name}": value for name, value in options.items()}
+    return {"AWS_REGION": boot.region, **bootstrap.isolation, **boot.worker_env, **ours}
 
 
 @cache

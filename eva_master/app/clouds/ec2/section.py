@@ -150,7 +150,7 @@ class Ec2Section(Section):
     storage_mount: str = ""
     abandoned_after: Absence = 60 * _MINUTE_MS
     boot_limit: Long = 30 * _MINUTE_MS
-    metadata_endpoint: str = ""
+    metadata_endpoint: str = "http://169.254.169.254"
     worker_env: dict[str, str] = Field(default_factory=dict)
     identities: Identities = ()
 
@@ -158,6 +158,18 @@ class Ec2Section(Section):
     def used_zones(self) -> tuple[str, ...]:
         """Where to launch, as far as the settings say."""
         return self.zones or tuple(sorted(self.subnets))
+
+    def worker_variables(self) -> dict[str, str]:
+        """Variables of all workers."""
+        options = {
+            "EVA_WORKER_DOCKER_IMAGE": self.docker_image,
+            "EVA_WORKER_STORAGE_MOUNT": self.storage_mount,
+            "EVA_WORKER_ABANDONED_AFTER_S": str(self.abandoned_after // 1000),
+            # Spot instances get notices of interruption, and all of them notices of maintenance.
+            "EVA_WORKER_METADATA_URL": self.metadata_endpoint,
+        }
+        ours = {name: value for name, value in options.items() if value}
+        return {**dict(sorted(self.worker_env.items())), **ours}
 
 
 Complaint = tuple[tuple[str, ...], str, str]

@@ -15,7 +15,7 @@ from eva_master.adapters.catalog.market import PurchaseTerms, TypeFilter, on_sal
 from eva_master.adapters.catalog.snapshot import CatalogSnapshot, read_snapshot
 from eva_master.adapters.ec2 import Ec2Cloud, Ec2Settings
 from eva_master.adapters.ec2.launching.images import drives, least_gib, narrowest
-from eva_master.adapters.ec2.launching.userdata import METADATA_URL, Boot, user_data
+from eva_master.adapters.ec2.launching.userdata import Boot, user_data
 from eva_master.adapters.ec2.memory import for_tasks
 from eva_master.adapters.ec2.offerings import ADDRESS_HOUR, GIB_MONTH, is_burstable, take_snapshot
 from eva_master.adapters.ec2.settings import IMAGES, VOLUMES
@@ -289,11 +289,7 @@ def boot_of(config: MasterConfig) -> Boot:
         bundles={str(kind): place for kind, place in section.bundles.items()},
         boot_logs=boot_logs(config.objects_url),
         s3_endpoint=s3_endpoint(config.objects_url),
-        docker_image=section.docker_image,
         mount_command=section.mount_command,
-        storage_mount=section.storage_mount,
-        abandoned_after_s=section.abandoned_after // 1000,
         boot_limit_min=-(-section.boot_limit // 60_000),
-        metadata_endpoint=section.metadata_endpoint or METADATA_URL,
-        worker_env=tuple(sorted(section.worker_env.items())),
+        worker_env=section.worker_variables(),
     )
