@@ -383,11 +383,11 @@ class Report:
     stopped: bool = False
     generation: int = 0
     progress: Progress = Progress()
+    image_ms: int | None = None
     message: str = ""
     blameless: bool = False
     ran_ms: int | None = None
     not_stored: str = ""
-    image_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,5 +48,5 @@ class TokenBucket:
         return max(0.0, -self._tokens / (self._per_s * self._speed))
 
     def pour_out(self) -> None:
-        """Lose all present tokens."""
+        """Lose all tokens that are there."""
         self._tokens = min(self.tokens, 0.0)

@@ -108,7 +108,7 @@ class Teardown:
     def _tagged(
         self, kind: str, ids: str, *filters: Mapping[str, Any], tag: str = CLUSTER_TAG
     ) -> list[str]:
-        """What EC2 lists of a kind for the cluster by a tag and other filters."""
+        """Ids of one kind that EC2 lists for the cluster by a tag and other filters."""
         ours = {"Name": f"tag:{tag}", "Values": [self._account.cluster]}
         owned = {"OwnerIds": ["self"]} if kind == "snapshots" else {}
         ec2 = self._clients("ec2")

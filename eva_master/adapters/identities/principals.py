@@ -102,16 +102,14 @@ class Grant:
 def with_entries(
     below: Iterable[Mapping[str, Any]], above: Sequence[Mapping[str, Any]]
 ) -> list[Mapping[str, Any]]:
-    """Entries of settings over others, which stay where they are of other principals.
+    """Entries of settings, and those of others that are of other principals.
 
     Raises:
         ValueError: No caller has such an ARN.
     """
     principals = [principal_of(entry["arn"])[0] for entry in above]
-    return [
-        *(entry for entry in below if principal_of(entry["arn"])[0] not in principals),
-        *above,
-    ]
+    others = (entry for entry in below if principal_of(entry["arn"])[0] not in principals)
+    return [*above, *others]
 
 
 def grant(entries: Sequence[AdmittedIdentity], principal: Principal, session: str) -> Grant:

@@ -77,13 +77,13 @@ class LatencyMeters:
             Whether it is the first one.
         """
         start = None if run is None else self._starts.get(run)
-        there = Millis(now if start is None else start.at + image_ms)
+        ready_ms = Millis(now if start is None else start.at + image_ms)
         first = instance in self._new
         if first:
             self._new.discard(instance)
-            self._set_up[instance] = there
+            self._set_up[instance] = ready_ms
         if start is not None:
-            waited_for = min(there, self._set_up.get(instance, start.at))
+            waited_for = min(ready_ms, self._set_up.get(instance, start.at))
             start.at = max(start.at, waited_for)
         return first
 

@@ -118,7 +118,7 @@ def test_figures_outlive_the_master_and_unfinished_measurements_do_not(restarted
     _steps(world, "a-1/0")
     assert ((Delay.IMAGE, "c.4") in _learned(world)) is not restarted
     if not restarted:
-        # What is learned is written with a round.
+        # Figures are written with a round.
         world.submit(job("later", 1, minutes=0.01))
         assert world.run(lambda: JobId("later-2") in world.state.jobs)
         assert world.run(lambda: world.state.jobs[JobId("later-2")].state == "succeeded")

@@ -208,8 +208,8 @@ def _report(message: pb.TaskReport) -> RunReport:
 
 def image_ms(message: pb.TaskReport | pb.Fetched) -> int | None:
     """For how long an image was fetched or built; `None` without a plausible figure."""
-    told = message.HasField("image_ms") and message.image_ms < MOST_COUNT
-    return message.image_ms if told else None
+    plausible = message.HasField("image_ms") and message.image_ms < MOST_COUNT
+    return message.image_ms if plausible else None
 
 
 def samples(messages: Iterable[pb.Sample]) -> tuple[tuple[RunId, int, Progress], ...]:

@@ -136,9 +136,8 @@ class Deployment:
         after = {**defaults, **had, **self._parameters}
         after["MasterCredits"] = self._parameters["MasterCredits"] = _credits(after)
         zones = _zones_of(after)
-        self._settings = b""
+        self._settings = own_settings.packed(settings, account.region, zones) if settings else b""
         if settings:
-            self._settings = own_settings.packed(settings, account.region, zones)
             self._parameters["Settings"] = _stated(self._settings)
         config = own_settings.as_master(settings, account.region, zones)
         examined = look_only or self._new

@@ -160,7 +160,7 @@ class Ec2Section(Section):
         return self.zones or tuple(sorted(self.subnets))
 
     def worker_variables(self) -> dict[str, str]:
-        """Variables of all workers."""
+        """Variables of the processes of all workers."""
         options = {
             "EVA_WORKER_DOCKER_IMAGE": self.docker_image,
             "EVA_WORKER_STORAGE_MOUNT": self.storage_mount,
