@@ -346,7 +346,7 @@ def test_operators_of_the_stack_stay_beside_identities_of_the_own_settings(
     assert left["made_of"][-1] == machine.operators
     machine.settings = f"settings/own.yaml#sha256={hashlib.sha256(content).hexdigest()}"
     assert machine.boot().started
-    assert machine.identities() == [deployers[0], *own]
+    assert machine.identities() == [*own, deployers[0]]
 
 
 def entry(name: str, role: str = "operator") -> dict[str, str]:
