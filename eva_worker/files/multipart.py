@@ -293,16 +293,15 @@ class Multipart:
 
         try:
             return what()
-        except (NoCredentialsError, CredentialRetrievalError) as error:
-            # A client asks for credentials once, and the service may miss an answer.
-            with self._lock:
-                self._made = None
-            raise StoreUnavailable(f"object store failed: {error}") from error
-        except ClientError as error:
-            if error.response["Error"]["Code"] in {"NoSuchUpload", "NoSuchKey", "404"}:
+        except (BotoCoreError, ClientError) as error:
+            code = error.response["Error"]["Code"] if isinstance(error, ClientError) else ""
+            if code in {"NoSuchUpload", "NoSuchKey", "404"}:
                 raise _Gone from error
-            raise StoreUnavailable(f"object store failed: {error}") from error
-        except BotoCoreError as error:
+            no_credentials = isinstance(error, NoCredentialsError | CredentialRetrievalError)
+            if no_credentials or code == "ExpiredToken":
+                # A client asks for credentials once, and keeps expired ones for minutes.
+                with self._lock:
+                    self._made = None
             raise StoreUnavailable(f"object store failed: {error}") from error
 
     def _send(

@@ -10,15 +10,15 @@ from typing import Any
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import (
-    BotoCoreError,
-    ClientError,
-    CredentialRetrievalError,
-    NoCredentialsError,
-)
+from botocore.exceptions import BotoCoreError, ClientError
 
 from eva_master.adapters.ec2.cloud_time import CloudTime
-from eva_master.adapters.ec2.faults import CloudUnsettled, translate, worth_repeating
+from eva_master.adapters.ec2.faults import (
+    CloudUnsettled,
+    lacks_credentials,
+    translate,
+    worth_repeating,
+)
 from eva_master.adapters.ec2.limits import RateLimiter, limiter_of
 from eva_master.adapters.ec2.settings import Ec2Settings
 from eva_master.adapters.ec2.sightings import CLUSTER_TAG, Sighting, sighting
@@ -91,7 +91,6 @@ class Aws:
         Raises:
             CloudError: `Throttled` and `CloudUnsettled` only after several tries.
         """
-        method = getattr(self._client(service), name)
         limiter = self._limiter(name)
         longest = FIRST_PAUSE_S
         for tries_left in reversed(range(TRIES)):
@@ -99,16 +98,15 @@ class Aws:
                 raise CloudUnsettled(f"EC2: {name} was not called, since Eva is shutting down")
             asked_ms = self.time.asked()
             try:
-                answer = method(**request)
+                answer = getattr(self._client(service), name)(**request)
             except (BotoCoreError, ClientError) as error:
-                if isinstance(error, NoCredentialsError | CredentialRetrievalError):
-                    # A client asks for credentials once, and the service may miss an answer.
+                fault = translate(error)
+                if stale := lacks_credentials(error):
                     with self._lock:
                         self._clients.pop(service, None)
-                fault = translate(error)
                 if isinstance(fault, Throttled):
                     limiter.throttled()
-                if not tries_left or not worth_repeating(fault):
+                if not tries_left or not (stale or worth_repeating(fault)):
                     raise fault from error
                 # Drawn from the upper half, so that many calls that failed together do not repeat
                 # together.

@@ -51,6 +51,7 @@ _DENIED = frozenset(
         "AuthFailure",
         "Blocked",
         "ExpiredToken",
+        "ExpiredTokenException",
         "InvalidClientTokenId",
         "OptInRequired",
         "PendingVerification",
@@ -61,6 +62,7 @@ _DENIED = frozenset(
     }
 )
 
+_EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired"})
 _UNSIGNED = frozenset({"AuthFailure", "RequestExpired", "SignatureDoesNotMatch"})
 """Codes of refusals of a request whose signature is dated by a wrong clock, or wrong otherwise."""
 
@@ -206,6 +208,13 @@ def _narrow(code: str, words: str) -> CloudError | None:
         hint = "a policy of the organization (SCP) forbids this: ask its administrator"
         return ForbiddenType(words, hint=hint)
     return None
+
+
+def lacks_credentials(error: BotoCoreError | ClientError) -> bool:
+    """Whether another client may have credentials: one asks once, and keeps expired ones."""
+    if isinstance(error, ClientError):
+        return error.response["Error"]["Code"] in _EXPIRED
+    return isinstance(error, NoCredentialsError | CredentialRetrievalError)
 
 
 def worth_repeating(error: CloudError) -> bool:

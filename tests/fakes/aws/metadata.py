@@ -1,4 +1,4 @@
-"""The part of an instance's metadata service that gives notice of its end (IMDSv2)."""
+"""The parts of an instance's metadata service (IMDSv2) with notices of its end and credentials."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import threading
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from tests.fakes.aws.instances.credentials import Miss, credentials
+
 PREFIX = "/latest/meta-data/"
 INTERRUPTION = "spot/instance-action"
 REBALANCE = "events/recommendations/rebalance"
 MAINTENANCE = "events/maintenance/scheduled"
 """Scheduled events, an empty list without any:
 https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/viewing_scheduled_events.html."""
+_ROLES = "iam/security-credentials/"
 
 
 class FakeMetadata:
@@ -23,6 +26,7 @@ class FakeMetadata:
         token: Without this one nothing is answered.
         status: Status of all answers instead, if it is set.
         asked: How many questions with the right token there were.
+        missed: How the next questions for credentials are missed, one each.
     """
 
     def __init__(self) -> None:
@@ -30,10 +34,16 @@ class FakeMetadata:
         self.token = "first"
         self.status: HTTPStatus | None = None
         self.asked = 0
+        self.missed: list[Miss] = []
+        self._role = ""
         metadata = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_PUT(self) -> None:
+                if metadata.missed[:1] == [Miss.SILENCE]:
+                    del metadata.missed[0]
+                    self.rfile.read(1)  # Until the caller gives up.
+                    return
                 assert int(self.headers["X-aws-ec2-metadata-token-ttl-seconds"]) > 0
                 metadata._answer(self, metadata.status or HTTPStatus.OK, metadata.token.encode())
 
@@ -42,7 +52,13 @@ class FakeMetadata:
                     metadata._answer(self, HTTPStatus.UNAUTHORIZED, b"")
                     return
                 metadata.asked += 1
-                found = metadata.documents.get(self.path.removeprefix(PREFIX))
+                path = self.path.removeprefix(PREFIX)
+                found = metadata.documents.get(path)
+                if path.startswith(_ROLES) and path != _ROLES and metadata.missed:
+                    if metadata.missed.pop(0) is Miss.ERROR:
+                        metadata._answer(self, HTTPStatus.SERVICE_UNAVAILABLE, b"")
+                        return
+                    found = credentials(metadata._role, expired=True)
                 status = HTTPStatus.NOT_FOUND if found is None else HTTPStatus.OK
                 metadata._answer(self, metadata.status or status, found or b"")
 
@@ -53,6 +69,12 @@ class FakeMetadata:
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
         self._thread.start()
+
+    def give(self, role: str) -> None:
+        """Give a role's credentials from now on."""
+        self._role = role
+        self.documents[_ROLES] = role.encode()
+        self.documents[f"{_ROLES}{role}"] = credentials(role)
 
     def interrupt(self, time: str, action: str = "terminate") -> None:
         """Give notice, as of ``2026-11-21T08:00:00Z``."""

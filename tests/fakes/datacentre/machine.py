@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shlex
 import signal
@@ -11,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from configparser import RawConfigParser
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import psutil
@@ -61,22 +59,8 @@ class Machine:
         self._volumes = volumes
         lay_out(self._bin)
         self.metadata = FakeMetadata()
-        expiry = datetime.now(UTC) + timedelta(hours=6)
-        credentials = {
-            "Code": "Success",
-            "Type": "AWS-HMAC",
-            "AccessKeyId": profile,
-            "SecretAccessKey": "testing",
-            "Token": "testing",
-            "LastUpdated": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
-            "Expiration": f"{expiry:%Y-%m-%dT%H:%M:%SZ}",
-        }
-        roles = "iam/security-credentials/"
-        self.metadata.documents |= {
-            roles: profile.encode(),
-            f"{roles}{profile}": json.dumps(credentials).encode(),
-            "placement/region": REGION.encode(),
-        }
+        self.metadata.give(profile)
+        self.metadata.documents["placement/region"] = REGION.encode()
         self._boot: subprocess.Popen[bytes] | None = None
         self._units: dict[str, tuple[str, subprocess.Popen[bytes]]] = {}
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import base64
-import json
 import threading
-from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from tests.fakes.aws.instances.credentials import credentials
 from tests.fakes.hosts.process import run
 
 ADDRESS = "169.254.169.254"
@@ -30,23 +29,13 @@ class Metadata:
         run("ip", "addr", "add", f"{ADDRESS}/32", "dev", "lo")
         self._server = ThreadingHTTPServer((ADDRESS, 80), _Handler)
         self._server.daemon_threads = True
-        expiry = datetime.now(UTC) + timedelta(hours=6)
-        credentials = {
-            "Code": "Success",
-            "Type": "AWS-HMAC",
-            "AccessKeyId": "testing",
-            "SecretAccessKey": "testing",
-            "Token": "testing",
-            "LastUpdated": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
-            "Expiration": f"{expiry:%Y-%m-%dT%H:%M:%SZ}",
-        }
         roles = "/latest/meta-data/iam/security-credentials/"
         _Handler.documents = {
             "/latest/meta-data/instance-id": instance["id"].encode(),
             "/latest/meta-data/placement/region": region.encode(),
             "/latest/user-data": base64.b64decode(instance["user_data"]),
             roles: _ROLE.encode(),
-            roles + _ROLE: json.dumps(credentials).encode(),
+            roles + _ROLE: credentials(),
         }
         _Handler.notices = notices
 

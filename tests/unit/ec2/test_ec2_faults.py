@@ -160,8 +160,6 @@ class Silent(Answering):
 def test_a_client_without_credentials_gives_way_to_another_one() -> None:
     service = Service()
     aws = Aws(Ec2Settings("c", "us-east-1"), threading.Event(), service)
-    with pytest.raises(CloudDenied):
-        aws.call("ec2", "describe_instances", {})
     aws.call("ec2", "describe_instances", {})
     assert service.made == 2
 

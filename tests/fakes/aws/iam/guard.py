@@ -17,9 +17,11 @@ from tests.fakes.aws.iam.roles import (
     policies_of,
     roles_of_profiles,
 )
+from tests.fakes.aws.instances.credentials import refusal
 
 StartResponse = Callable[..., Any]
 _OURS = "/eva/"
+_FORM = "application/x-www-form-urlencoded"
 
 
 class Guard:
@@ -48,6 +50,8 @@ class Guard:
         if path == f"{_OURS}forget":
             with self._lock:
                 self._decisions.clear()
+        if not path.startswith(_OURS) and (code := refusal(environ)):
+            return _refused(environ, start, code, "the security token has expired")
         resources = [] if path.startswith(_OURS) else self._resources()
         role = access_key(environ)
         role = dict(roles_of_profiles(resources)).get(role, role)
@@ -55,7 +59,10 @@ class Guard:
         if policies is None:
             return self._inner(environ, start)
         denied = self._denied(role, policies, resources, _call(environ))
-        return _refused(environ, start, role, denied) if denied else self._inner(environ, start)
+        if not denied:
+            return self._inner(environ, start)
+        says = f"role {role} is not authorized to perform: {denied}"
+        return _refused(environ, start, _denial(environ), says)
 
     def _denied(
         self,
@@ -101,25 +108,28 @@ def _call(environ: dict[str, Any]) -> Call:
     )
 
 
-def _refused(
-    environ: Mapping[str, Any], start: StartResponse, role: str, denied: str
-) -> Iterable[bytes]:
-    """The refusal in the form of each protocol; EC2 has a code of its own.
+def _denial(environ: Mapping[str, Any]) -> str:
+    """The code of a refusal; EC2 has one of its own.
 
     https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
     """
-    says = f"role {role} is not authorized to perform: {denied}"
     if environ.get("HTTP_X_AMZ_TARGET"):
-        body = json.dumps({"__type": "AccessDeniedException", "message": says}).encode()
+        return "AccessDeniedException"
+    form = environ.get("CONTENT_TYPE", "").startswith(_FORM)
+    return "UnauthorizedOperation" if form else "AccessDenied"
+
+
+def _refused(
+    environ: Mapping[str, Any], start: StartResponse, code: str, says: str
+) -> Iterable[bytes]:
+    """The refusal in the form of each protocol."""
+    if environ.get("HTTP_X_AMZ_TARGET"):
+        body = json.dumps({"__type": code, "message": says}).encode()
         return _answer(start, body, "application/x-amz-json-1.1", "400 Bad Request")
-    if environ.get("CONTENT_TYPE", "").startswith("application/x-www-form-urlencoded"):
-        text = (
-            "<Response><Errors><Error><Code>UnauthorizedOperation</Code>"
-            f"<Message>{says}</Message></Error></Errors><RequestID>0</RequestID></Response>"
-        )
-    else:
-        text = f"<Error><Code>AccessDenied</Code><Message>{says}</Message></Error>"
-    return _answer(start, text.encode(), "text/xml", "403 Forbidden")
+    error = f"<Error><Code>{code}</Code><Message>{says}</Message></Error>"
+    if environ.get("CONTENT_TYPE", "").startswith(_FORM):
+        error = f"<Response><Errors>{error}</Errors><RequestID>0</RequestID></Response>"
+    return _answer(start, error.encode(), "text/xml", "403 Forbidden")
 
 
 def _answer(
