@@ -8,8 +8,8 @@ from typing import Any
 
 from eva_master.adapters.deployment.account import Absent
 
-_LAST_WORDS = "objects/boots/master.log"
-"""Key under which a master that does not start leaves the end of its log."""
+_LAST_WORDS, _MOST_WORDS = "objects/boots/master.log", 65_536
+"""Key under which a master that does not start leaves the end of its log, and its most bytes."""
 
 
 class Bucket:
@@ -48,7 +48,7 @@ class Bucket:
             answer = self._s3.get_object(Bucket=self._name, Key=_LAST_WORDS)
         except Absent:
             return ""
-        return str(answer["Body"].read().decode(errors="replace"))
+        return str(answer["Body"].read(_MOST_WORDS).decode(errors="replace"))
 
     def forget_words(self) -> None:
         """Remove the last words of an earlier boot."""

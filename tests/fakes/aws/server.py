@@ -23,6 +23,7 @@ from tests.fakes.aws import signatures
 from tests.fakes.aws.herd import Herd
 from tests.fakes.aws.iam.guard import Guard
 from tests.fakes.aws.iam.roles import Made
+from tests.fakes.aws.instances.consoles import Consoles
 from tests.fakes.aws.launch_rules import refusal
 from tests.fakes.aws.resources import Account
 from tests.fakes.aws.service import AHEAD, LOST, REGION
@@ -30,20 +31,14 @@ from tests.fakes.aws.stacks import Refused, Stacks
 
 STATUS = {
     "AccessDenied": 403,
-    "IdempotentInstanceTerminated": 400,
-    "IdempotentParameterMismatch": 400,
     "InsufficientInstanceCapacity": 500,
     "InternalError": 500,
-    "InvalidParameterCombination": 400,
-    "InvalidParameterValue": 400,
-    "MaxSpotInstanceCountExceeded": 400,
     "RequestLimitExceeded": 503,
     "ServiceUnavailable": 503,
     "SignatureDoesNotMatch": 403,
     "UnauthorizedOperation": 403,
-    "Unsupported": 400,
-    "VcpuLimitExceeded": 400,
 }
+"""Of codes that come with another one than 400."""
 MESSAGES = {
     "InvalidParameterCombination": "The specified instance type is not eligible for Free Tier. For "
     "a list of Free Tier instance types, run 'describe-instance-types' with the filter "
@@ -93,6 +88,7 @@ class LoopGateway:
             "slow": self._slow,
             "preflight": self._change_account,
             "identities": self._know,
+            "console": lambda order: self._consoles.write(**order),
             "forget": lambda order: self._begin(),
         }
         self._begin()
@@ -111,6 +107,7 @@ class LoopGateway:
         self._spot: dict[str, str] = {}
         self._quotes: dict[str, list[tuple[float, str]]] = defaultdict(list)
         self._herds: dict[str, Herd] = {}
+        self._consoles = Consoles()
         self._outage = False
         self._stacks = Stacks()
         self._published: dict[str, str] = {}
@@ -220,6 +217,8 @@ class LoopGateway:
             return [answer]
         if action == "SimulatePrincipalPolicy":
             return self._simulated(form, start)
+        if action == "GetConsoleOutput":
+            return self._console(form, start)
         if action == "RunInstances" and form.get("DryRun") != "true":
             return self._run_instances(cluster, form, environ, start, late=fault == LOST)
         if action == "DescribeSpotPriceHistory":
@@ -228,6 +227,16 @@ class LoopGateway:
         if fault == LOST:
             time.sleep(LATE_S)
         return moto
+
+    def _console(self, form: dict[str, str], start: StartResponse) -> Iterable[bytes]:
+        from moto.ec2.models.instance_types import INSTANCE_TYPES
+
+        kind = INSTANCE_TYPES[_instances()[form["InstanceId"]].instance_type]
+        answer = self._consoles.answer(form, kind.get("Hypervisor", ""))
+        if not answer:
+            return _refuse(start, "UnsupportedOperation")
+        start("200 OK", [("Content-Type", "text/xml"), ("Content-Length", str(len(answer)))])
+        return [answer]
 
     def _simulated(self, form: dict[str, str], start: StartResponse) -> Iterable[bytes]:
         """The answer of IAM about a role's permissions; a role is named by its own ARN."""

@@ -189,6 +189,10 @@ class Aws:
         """Have STS know more callers: ``secret``, ``arn`` and ``token`` by access key."""
         self._post("identities", dict(identities))
 
+    def write_on_console(self, ec2_id: str, text: str, *, post: bool = True) -> None:
+        """Have an instance write to its console; see `instances.consoles`."""
+        self._post("console", {"ec2_id": ec2_id, "text": text, "post": post})
+
     def slow_stacks(self, looks: int) -> None:
         """Have so many looks at a stack pass before what was begun on it is done."""
         self._post("slow", {"looks": looks})

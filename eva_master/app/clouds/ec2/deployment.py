@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from eva_client.cli.views.words import plain
 from eva_client.settings import write_aws_settings
 from eva_master.adapters.bundling.bundle_making import made_of_installed
 from eva_master.adapters.bundling.found import Bundles, find_bundles
@@ -373,7 +374,16 @@ class Deployment:
     def _quote(self, about: str, text: str) -> None:
         self._told(f"{about}:")
         for line in text.splitlines()[-_LAST_LINES:]:
-            self._told(f"  {line[:500]}")
+            self._told(f"  {plain(line[:500])}")
+
+    def _console(self, master: str) -> str:
+        """What the console says, or what EC2 last posted of it where a type tells no more."""
+        ec2 = self._clients("ec2")
+        try:
+            answer = ec2.get_console_output(InstanceId=master, Latest=True)
+        except CloudError:
+            answer = ec2.get_console_output(InstanceId=master)
+        return str(answer.get("Output", ""))
 
     def _mute(self, words: str) -> CloudError:
         """The error if the master has not started in time."""
@@ -381,9 +391,8 @@ class Deployment:
         region = self._account.region
         with contextlib.suppress(CloudError):
             if not words:
-                ec2 = self._clients("ec2")
-                console = ec2.get_console_output(InstanceId=master, Latest=True).get("Output", "")
-                self._quote(f"The console of {master} says last", console or "nothing")
+                said = self._console(master) or "nothing"
+                self._quote(f"The console of {master} says last", said)
         hint = f"aws ssm start-session --region {region} --target {master}"
         if self.stack.parameters().get("SessionManager") != "true":
             hint = f"run the command again with --set SessionManager=true, then: {hint}"
