@@ -5,13 +5,14 @@ Only this module works these figures out.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-from eva_master.model.catalog import Catalog, Offering
+from eva_master.model.catalog import Catalog, Offering, Purchase, sold_as
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.plan import Assign, Plan, Suspend
-from eva_master.model.planning.snapshot import RunView, Snapshot
+from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.model.values import replace
 from eva_wire.values.ids import InstanceId, OfferingId, RunId
@@ -78,6 +79,18 @@ def may_buy_one(offering: Offering, used: Mapping[OfferingId, int]) -> bool:
     """Whether the limit of an offering allows one more instance; see `more_of`."""
     more = more_of(offering, used)
     return more is None or more > 0
+
+
+def beside_limits(
+    live: Iterable[InstanceView], draining: Iterable[InstanceView]
+) -> Counter[OfferingId]:
+    """Instances by which the limits of a snapshot's catalog are lower than those of the cluster.
+
+    Drained instances count as of no offering in it, and so do instances told apart by their disks.
+    """
+    leaving = (view.offering for view in draining if view.offering.purchase is not Purchase.OWNED)
+    apart = (view.offering for view in live if view.offering.by_disk)
+    return Counter(map(sold_as, (*leaving, *apart)))
 
 
 def with_lower_limits(catalog: Catalog, taken: Mapping[OfferingId, int]) -> Catalog:

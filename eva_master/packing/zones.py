@@ -13,6 +13,7 @@ from eva_master.model.job import JobSpec, TaskSpec
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.alone.fit import fit
 from eva_master.packing.alone.room import Stock
+from eva_master.packing.room import beside_limits, more_of
 from eva_wire.values.bounds import JobKind
 
 _NOT_SOLD_MS = 3_600_000
@@ -48,8 +49,11 @@ def zones_that_hold(tasks: Sequence[TaskSpec], now: Snapshot) -> list[str]:
     """
     nodes = [view.offering for view in now.instances if view.offering.purchase is Purchase.OWNED]
     owned = Counter(offering.id for offering in nodes)
+    taken = beside_limits(now.instances, now.draining)
     stocks = [
-        Stock(offering, most=offering.limit) for offering in now.catalog if _sold(offering, now)
+        Stock(offering, most=more_of(offering, {offering.id: -taken[offering.id]}))
+        for offering in now.catalog
+        if _sold(offering, now)
     ]
     stocks += [
         Stock(offering, idle=owned[offering.id], most=0)

@@ -13,7 +13,7 @@ from eva_lab.simulator.cluster.work import Work
 from eva_master.control.measure import ledger
 from eva_master.control.settings import Settings
 from eva_master.model.actions import TaskOrder
-from eva_master.model.catalog import Catalog, InstanceType, Offering
+from eva_master.model.catalog import Catalog, InstanceType, Offering, spot_family
 from eva_master.model.events import (
     CancelRequested,
     InstanceInterrupted,
@@ -86,6 +86,10 @@ class Arrival:
     slow: int = 1
     max_cost: int | None = None
     owner: str = "me"
+    disk_gib: int = 0
+    market: str = "listed"
+    """Whether it may run on spot instances, too: then it is ``any``."""
+    spans: bool = False
 
 
 @dataclass(frozen=True)
@@ -146,7 +150,9 @@ stories = st.builds(
 
 
 def _spec(number: int, arrival: Arrival) -> JobSpec:
-    demand = ((Family("c"), Resources(0, arrival.cpus * 1000, 1024)),)
+    need = Resources(0, arrival.cpus * 1000, 1024, arrival.disk_gib * 1024)
+    families = [Family("c")] + [spot_family(Family("c"))] * (arrival.market == "any")
+    demand = tuple((family, need) for family in families)
     task = TaskSpec(Workload(f"w{arrival.cpus}"), Program("true"), demand)
     more = arrival.more if arrival.kind is JobKind.GANG else 0
     return JobSpec(
@@ -154,6 +160,7 @@ def _spec(number: int, arrival: Arrival) -> JobSpec:
         arrival.owner,
         (task,) * (arrival.tasks + more),
         elastic=ElasticGang(least=arrival.tasks if more else None),
+        spans_zones=arrival.spans,
         kind=arrival.kind,
         duration_ms=arrival.duration_s * 1000,
         max_cost=arrival.max_cost,

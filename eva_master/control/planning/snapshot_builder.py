@@ -6,7 +6,6 @@ and instances that have changed since are looked at.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from operator import is_
@@ -27,10 +26,8 @@ from eva_master.model.catalog import (
     Catalog,
     InstanceType,
     Offering,
-    Purchase,
     as_planned,
     is_spot,
-    sold_as,
     told_apart,
 )
 from eva_master.model.job import Stragglers, TaskSpec
@@ -53,7 +50,7 @@ from eva_master.model.planning.snapshot import (
 )
 from eva_master.model.records import Job, TaskRun
 from eva_master.model.resources import NOTHING, Resources
-from eva_master.packing.room import room_beside, with_lower_limits
+from eva_master.packing.room import beside_limits, room_beside, with_lower_limits
 from eva_master.packing.valuation import delays
 from eva_wire.values.ids import Family, InstanceId, JobId, Millis, RunId
 from eva_wire.values.states import TERMINAL_RUN, InstanceState, MarketRule, RunState
@@ -103,15 +100,9 @@ def snapshot(state: PlanningRecords, now: Millis, settings: Settings) -> Snapsho
 def _on_sale(
     catalog: Catalog, draining: Sequence[InstanceView], live: Sequence[InstanceView]
 ) -> Catalog:
-    """The catalog, with limits less the instances that count as of no offering in it.
-
-    Drained instances do, and instances told apart by their disks.
-    """
-    apart = [view.offering for view in live if view.offering.by_disk]
-    if not draining and not apart:
-        return catalog
-    leaving = [view.offering for view in draining if view.offering.purchase is not Purchase.OWNED]
-    return with_lower_limits(catalog, Counter(map(sold_as, (*leaving, *apart))))
+    """The catalog, with limits less the instances that count as of no offering in it."""
+    taken = beside_limits(live, draining)
+    return with_lower_limits(catalog, taken) if taken else catalog
 
 
 def revision(state: PlanningRecords, now: Millis, settings: Settings) -> int:

@@ -53,14 +53,14 @@ class FakeMetadata:
                     return
                 metadata.asked += 1
                 path = self.path.removeprefix(PREFIX)
-                found = metadata.documents.get(path)
+                document = metadata.documents.get(path)
                 if path.startswith(_ROLES) and path != _ROLES and metadata.missed:
                     if metadata.missed.pop(0) is Miss.ERROR:
                         metadata._answer(self, HTTPStatus.SERVICE_UNAVAILABLE, b"")
                         return
-                    found = credentials(metadata._role, expired=True)
-                status = HTTPStatus.NOT_FOUND if found is None else HTTPStatus.OK
-                metadata._answer(self, metadata.status or status, found or b"")
+                    document = credentials(metadata._role, expired=True)
+                status = HTTPStatus.NOT_FOUND if document is None else HTTPStatus.OK
+                metadata._answer(self, metadata.status or status, document or b"")
 
             def log_message(self, *args: object) -> None:
                 pass

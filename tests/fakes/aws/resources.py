@@ -19,6 +19,7 @@ from tests.fakes.aws.iam.demands import ACCOUNT
 from tests.fakes.aws.service import CREDENTIALS, REGION
 
 INSTANCE, ATTACHMENT = "AWS::EC2::Instance", "AWS::EC2::VolumeAttachment"
+_GROUP = "AWS::EC2::SecurityGroup"
 IMMUTABLE: Mapping[str, tuple[str, ...]] = {
     INSTANCE: ("ImageId", "LaunchTemplate", "NetworkInterfaces", "BlockDeviceMappings"),
     ATTACHMENT: ("InstanceId", "VolumeId", "Device"),
@@ -96,7 +97,8 @@ class Account:
             "AWS::S3::Bucket": lambda _: self._bucket(stack),
             "AWS::IAM::Role": lambda _: _role(_new(f"{stack}-{name}")),
             "AWS::IAM::InstanceProfile": lambda _: self._profile(_new(f"{stack}-{name}")),
-            "AWS::EC2::SecurityGroup": lambda it: self._group(it, f"{stack}-{name}"),
+            _GROUP: lambda it: self._group(it, f"{stack}-{name}"),
+            "AWS::EC2::SecurityGroupIngress": self._ingress,
             "AWS::EC2::LaunchTemplate": lambda _: (_new("lt"), {"LatestVersionNumber": "1"}),
         }
         with _told():
@@ -106,6 +108,13 @@ class Account:
         self, kind: str, physical: str, properties: Any, changed: Iterable[str]
     ) -> dict[str, str]:
         """Change a resource in place; returns attributes that are others now."""
+        if kind == _GROUP and "SecurityGroupIngress" in changed:
+            ec2 = self.client("ec2")
+            (group,) = ec2.describe_security_groups(GroupIds=[physical])["SecurityGroups"]
+            own = [rule for rule in group["IpPermissions"] if rule["IpRanges"]]
+            kept = [{**rule, "UserIdGroupPairs": []} for rule in own]
+            ec2.revoke_security_group_ingress(GroupId=physical, IpPermissions=kept)
+            self._admit(physical, properties["SecurityGroupIngress"])
         return {"LatestVersionNumber": _new("v")} if kind == "AWS::EC2::LaunchTemplate" else {}
 
     def delete(self, kind: str, physical: str, properties: Any) -> None:
@@ -118,6 +127,9 @@ class Account:
             ATTACHMENT: lambda: self._detach(properties["InstanceId"], properties["VolumeId"]),
             "AWS::IAM::InstanceProfile": lambda: iam.delete_instance_profile(
                 InstanceProfileName=physical
+            ),
+            "AWS::EC2::SecurityGroupIngress": lambda: ec2.revoke_security_group_ingress(
+                GroupId=properties["GroupId"], IpPermissions=[_permission(properties)]
             ),
             "AWS::EC2::SecurityGroup": lambda: ec2.delete_security_group(GroupId=physical),
             "AWS::EC2::Subnet": lambda: ec2.delete_subnet(SubnetId=physical),
@@ -154,7 +166,18 @@ class Account:
             Description=properties["GroupDescription"],
             VpcId=properties["VpcId"],
         )
+        self._admit(made["GroupId"], properties.get("SecurityGroupIngress", []))
         return made["GroupId"], {"GroupId": made["GroupId"]}
+
+    def _ingress(self, properties: Any) -> tuple[str, dict[str, str]]:
+        self._admit(properties["GroupId"], [properties])
+        return _new("sgr"), {}
+
+    def _admit(self, group: str, rules: list[Any]) -> None:
+        if rules:
+            self.client("ec2").authorize_security_group_ingress(
+                GroupId=group, IpPermissions=[_permission(rule) for rule in rules]
+            )
 
     def _subnet(self, properties: Any) -> tuple[str, dict[str, str]]:
         made = self.client("ec2").create_subnet(
@@ -275,6 +298,15 @@ def _told() -> Any:
         yield
     except ClientError as error:
         raise Failed(str(error)) from error
+
+
+def _permission(rule: Mapping[str, Any]) -> dict[str, Any]:
+    """A rule of a security group in the words of EC2's API."""
+    source: dict[str, Any] = {"IpRanges": [{"CidrIp": rule.get("CidrIp")}]}
+    if "SourceSecurityGroupId" in rule:
+        source = {"UserIdGroupPairs": [{"GroupId": rule["SourceSecurityGroupId"]}]}
+    ports = {"FromPort": int(rule["FromPort"]), "ToPort": int(rule["ToPort"])}
+    return {"IpProtocol": rule["IpProtocol"], **ports, **source}
 
 
 def _role(name: str) -> tuple[str, dict[str, str]]:

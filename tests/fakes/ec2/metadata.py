@@ -56,11 +56,11 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("X-aws-ec2-metadata-token") != _TOKEN:
             self._answer(HTTPStatus.UNAUTHORIZED, b"")
             return
-        found = self.documents.get(self.path)
+        document = self.documents.get(self.path)
         notice = self.notices / self.path.removeprefix("/latest/meta-data/")
-        if found is None and notice.is_file():
-            found = notice.read_bytes()
-        self._answer(HTTPStatus.NOT_FOUND if found is None else HTTPStatus.OK, found or b"")
+        if document is None and notice.is_file():
+            document = notice.read_bytes()
+        self._answer(HTTPStatus.NOT_FOUND if document is None else HTTPStatus.OK, document or b"")
 
     def _answer(self, status: HTTPStatus, body: bytes) -> None:
         self.send_response(status)

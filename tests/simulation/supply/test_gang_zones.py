@@ -11,7 +11,7 @@ from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.adapters.rpc.server.shown import zones
 from eva_master.control.settings import Settings
 from eva_master.model.catalog import Catalog
-from eva_master.model.job import JobSpec
+from eva_master.model.job import JobSpec, TaskSpec
 from eva_wire.values.ids import Millis, OfferingId, RunId
 from tests.fakes.jobs import LARGE, MEDIUM, Script, job
 from tests.fakes.models import model_of
@@ -19,6 +19,7 @@ from tests.property.previews.cluster import Cluster, compare
 
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 CENT = 10_000
+DISK_MIB = 10_240
 
 
 def zoned(*zones_: str, **more: object) -> Catalog:
@@ -216,3 +217,40 @@ def test_arrays_and_single_tasks_are_in_any_zone() -> None:
     catalog = zoned("a", "b", limit=1)
     cluster = world(catalog, job("g", 8, 8, 8, minutes=30, array=True))
     assert cluster.run(lambda: set(zones_of(cluster)) == {"a", "b"}, limit_ms=HOUR_MS)
+
+
+def with_disks(catalog: Catalog) -> Catalog:
+    """The offerings of a catalog, whose instances get the disk that their first tasks state."""
+    return tuple(
+        replace(
+            offering,
+            type=replace(
+                offering.type,
+                sized_disk=True,
+                capacity=replace(offering.type.capacity, disk_mib=DISK_MIB * 10),
+            ),
+        )
+        for offering in catalog
+    )
+
+
+def on_disks(spec: JobSpec) -> JobSpec:
+    """A job whose tasks state a disk."""
+
+    def sized(task: TaskSpec) -> TaskSpec:
+        demand = ((family, replace(need, disk_mib=DISK_MIB)) for family, need in task.demand)
+        return replace(task, demand=tuple(demand))
+
+    return replace(spec, tasks=tuple(map(sized, spec.tasks)))
+
+
+def test_instances_with_disks_of_their_own_count_as_their_zones() -> None:
+    """A zone with a limit holds a gang though this gang's own instances have reached the limit."""
+    catalog = with_disks(zoned("a", limit=2) + zoned("b", limit=1))
+    script = Script({}, {"g-1/0": catalog[1], "g-1/1": catalog[1], "x": catalog[3]})
+    cluster = world(catalog, on_disks(job("g", 8, 8, minutes=60)), policy=script)
+    assert cluster.run(lambda: started(cluster), limit_ms=HOUR_MS)
+    assert zones_of(cluster) == ["a", "a"]
+    script.wanted[RunId("g-1/1")] = "x"
+    replan(cluster)
+    assert not cluster.run(lambda: "b" in zones_of(cluster), limit_ms=HOUR_MS // 4)

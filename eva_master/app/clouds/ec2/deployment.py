@@ -377,7 +377,7 @@ class Deployment:
             self._told(f"  {plain(line[:500])}")
 
     def _console(self, master: str) -> str:
-        """What the console says, or what EC2 last posted of it where a type tells no more."""
+        """The console's output now; what EC2 posted last where the type has only that."""
         ec2 = self._clients("ec2")
         try:
             answer = ec2.get_console_output(InstanceId=master, Latest=True)

@@ -40,8 +40,10 @@ def heard(cluster: Deployer, *arguments: str) -> list[str]:
     """Lines of the console that a deployment shows."""
     done = cluster.run("deploy", "aws", "-y", *arguments)
     assert done.exit_code == 1
-    _, found, rest = done.output.partition(f"The console of {cluster.made()['Master']} says last:")
-    assert found, done.output
+    _, heading, rest = done.output.partition(
+        f"The console of {cluster.made()['Master']} says last:"
+    )
+    assert heading, done.output
     return [line.strip() for line in rest.splitlines() if line.startswith("  ")]
 
 

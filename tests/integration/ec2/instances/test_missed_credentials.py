@@ -128,6 +128,6 @@ def test_the_units_have_a_client_ask_again(
         name, _, value = pair.partition("=")
         monkeypatch.setenv(name, value)
     metadata.missed = [Miss.ERROR] * 4
-    found = botocore.session.Session().get_credentials()
-    assert found is not None
-    assert found.access_key == ROLE
+    credentials = botocore.session.Session().get_credentials()
+    assert credentials is not None
+    assert credentials.access_key == ROLE
