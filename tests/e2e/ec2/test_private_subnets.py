@@ -102,6 +102,28 @@ def admitted(aws: Aws, group: str) -> set[tuple[int, int, str]]:
     }
 
 
+def deploy(eva: Eva, place: Place, home: Path) -> None:
+    """Deploy into the subnets that are there, as the how-to says."""
+    bundles.make(home / "dist")
+    (home / "own.yaml").write_text(yaml.safe_dump(OWN))
+    (home / "job.yaml").write_text(yaml.safe_dump(JOB))
+    eva.account(
+        *("deploy", "aws", "-y", "--users", "127.0.0.1/32"),
+        *(part for name in place.subnets for part in ("--subnet", name)),
+        *("--bundles", str(home / "dist"), "--settings", str(home / "own.yaml")),
+        *("--client-file", str(eva.client_file)),
+    )
+
+
+def check_bill(aws: Aws, eva: Eva) -> None:
+    """The ledger is within 2 % of AWS's bill, and neither has an address."""
+    bill = aws_bill(aws, eva.cluster, {"c7i.large": "0.08925"})
+    assert bill.addresses == 0
+    shown = eva.json("cost")
+    assert shown["addresses_micro_usd"] == 0
+    assert abs(shown["cost_micro_usd"] - float(bill.total) * 1e6) <= 0.02 * float(bill.total) * 1e6
+
+
 @pytest.mark.long
 @pytest.mark.waits
 @pytest.mark.timeout(900)
@@ -110,17 +132,9 @@ def test_a_cluster_behind_a_nat_gateway_works_and_pays_for_no_address(
 ) -> None:
     ec2 = aws.client("ec2")
     place = Place.made(ec2)
-    bundles.make(tmp_path / "dist")
-    (tmp_path / "own.yaml").write_text(yaml.safe_dump(OWN))
-    (tmp_path / "job.yaml").write_text(yaml.safe_dump(JOB))
     lines: list[str] = []
     eva = Eva("nat", REGION, tmp_path, lines.append, poll_s=0.5)
-    eva.account(
-        *("deploy", "aws", "-y", "--users", "127.0.0.1/32"),
-        *(part for name in place.subnets for part in ("--subnet", name)),
-        *("--bundles", str(tmp_path / "dist"), "--settings", str(tmp_path / "own.yaml")),
-        *("--client-file", str(eva.client_file)),
-    )
+    deploy(eva, place, tmp_path)
     pages = aws.client("cloudformation").get_paginator("list_stack_resources")
     found = pages.paginate(StackName="eva-nat").build_full_result()["StackResourceSummaries"]
     made = {it["LogicalResourceId"]: it["PhysicalResourceId"] for it in found}
@@ -153,12 +167,7 @@ def test_a_cluster_behind_a_nat_gateway_works_and_pays_for_no_address(
 
     until(ended, "the worker is given back")
     until(lambda: not eva.json("nodes")["instances"], "the books are closed")
-    bill = aws_bill(aws, "nat", {"c7i.large": "0.08925"})
-    assert bill.addresses == 0
-    shown = eva.json("cost")
-    assert shown["addresses_micro_usd"] == 0
-    assert abs(shown["cost_micro_usd"] - float(bill.total) * 1e6) <= 0.02 * float(bill.total) * 1e6
-
+    check_bill(aws, eva)
     eva.account("teardown", "-y")
     assert [each for each in aws.decisions() if not each["allowed"]] == []
     stacks = aws.client("cloudformation").describe_stacks()["Stacks"]

@@ -11,6 +11,8 @@ from typing import Any
 
 from tests.fakes.aws.service import REGION
 
+FORBIDDEN_TYPE = "UnauthorizedOperation/policy of the organization"
+"""A code, and after the slash what it is about."""
 _ALIVE = ("pending", "running")
 _CODES: Mapping[bool, tuple[tuple[str, str], ...]] = {
     # https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-on-demand-instances.html#ec2-on-demand-instances-limits
@@ -45,7 +47,7 @@ def _refusals(form: Mapping[str, str], facts: Mapping[str, Any]) -> Iterator[str
     name = form["InstanceType"]
     spot = form.get("InstanceMarketOptions.MarketType") == "spot"
     if name in facts.get("forbidden", ()):
-        yield "UnauthorizedOperation"
+        yield FORBIDDEN_TYPE
     yield from _incoherent(form)
     # "The specified instance type is not eligible for Free Tier."
     # https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-free-tier-usage.html

@@ -24,7 +24,7 @@ from tests.fakes.aws.herd import Herd
 from tests.fakes.aws.iam.guard import Guard
 from tests.fakes.aws.iam.roles import Made
 from tests.fakes.aws.instances.consoles import Consoles
-from tests.fakes.aws.launch_rules import refusal
+from tests.fakes.aws.launch_rules import FORBIDDEN_TYPE, refusal
 from tests.fakes.aws.resources import Account
 from tests.fakes.aws.service import AHEAD, LOST, REGION
 from tests.fakes.aws.stacks import Refused, Stacks
@@ -42,7 +42,10 @@ STATUS = {
 MESSAGES = {
     "InvalidParameterCombination": "The specified instance type is not eligible for Free Tier. For "
     "a list of Free Tier instance types, run 'describe-instance-types' with the filter "
-    "'free-tier-eligible=true'."
+    "'free-tier-eligible=true'.",
+    # https://docs.aws.amazon.com/IAM/latest/UserGuide/troubleshoot_access-denied.html
+    FORBIDDEN_TYPE: "You are not authorized to perform: ec2:RunInstances with an explicit deny in "
+    "a service control policy.",
 }
 LATE_S = 1.0
 ENDS_S = 0.5
@@ -542,8 +545,9 @@ def _answer(start: StartResponse, document: Any, status: str = "200 OK") -> Iter
 
 
 def _refuse(start: StartResponse, code: str) -> Iterable[bytes]:
+    message, code = MESSAGES.get(code, code), code.partition("/")[0]
     body = (
-        f"<Response><Errors><Error><Code>{code}</Code><Message>{MESSAGES.get(code, code)} on order"
+        f"<Response><Errors><Error><Code>{code}</Code><Message>{message} on order"
         "</Message></Error></Errors><RequestID>0</RequestID></Response>"
     ).encode()
     start(

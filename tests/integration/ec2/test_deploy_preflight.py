@@ -215,6 +215,7 @@ def test_types_and_actions_that_a_policy_forbids_are_told(cluster: Deployer) -> 
     checks = look(cluster)
     (launch,) = wrong(checks, "launches")
     assert launch["says"].startswith("c7i.large: ")
+    assert "service control policy" in launch["says"]
     (permissions,) = wrong(checks, "permissions")
     assert "may not: iam:CreateRole" in permissions["says"]
     # A cluster that could not be made is not begun.
