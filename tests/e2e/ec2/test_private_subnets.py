@@ -136,8 +136,8 @@ def test_a_cluster_behind_a_nat_gateway_works_and_pays_for_no_address(
     eva = Eva("nat", REGION, tmp_path, lines.append, poll_s=0.5)
     deploy(eva, place, tmp_path)
     pages = aws.client("cloudformation").get_paginator("list_stack_resources")
-    found = pages.paginate(StackName="eva-nat").build_full_result()["StackResourceSummaries"]
-    made = {it["LogicalResourceId"]: it["PhysicalResourceId"] for it in found}
+    listed = pages.paginate(StackName="eva-nat").build_full_result()["StackResourceSummaries"]
+    made = {it["LogicalResourceId"]: it["PhysicalResourceId"] for it in listed}
     assert "MasterAddress" not in made
     assert yaml.safe_load(eva.client_file.read_text())["address"].startswith("127.66.1.")
 

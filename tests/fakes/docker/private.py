@@ -35,11 +35,13 @@ class PrivateRegistry:
     """A registry with one image.
 
     Attributes:
-        name: Its host and port.
+        port: Its port.
+        name: Its host and port, on this machine.
         image: A reference of the image.
     """
 
     def __init__(self, port: int) -> None:
+        self.port = port
         self.name = f"127.0.0.1:{port}"
         self.image = f"{self.name}/team/train:1"
 
@@ -99,8 +101,8 @@ class Helper:
 
 
 @contextlib.contextmanager
-def running(home: Path, client: Any) -> Iterator[PrivateRegistry]:
-    """Run a registry that has an image."""
+def running(home: Path, client: Any, host: str = "127.0.0.1") -> Iterator[PrivateRegistry]:
+    """Run a registry that has an image, on one of this machine's addresses or on all."""
     assert shutil.which(PROGRAM), f"apt-get install {PROGRAM}"
     registry = PrivateRegistry(free_port())
     passwords, settings = home / "passwords", home / "registry.yml"
@@ -109,7 +111,7 @@ def running(home: Path, client: Any) -> Iterator[PrivateRegistry]:
         "version": 0.1,
         "log": {"level": "error"},
         "storage": {"filesystem": {"rootdirectory": str(home / "stored")}},
-        "http": {"addr": registry.name},
+        "http": {"addr": f"{host}:{registry.port}"},
         "auth": {"htpasswd": {"realm": "test", "path": str(passwords)}},
     }
     settings.write_text(yaml.safe_dump(document))

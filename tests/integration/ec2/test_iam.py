@@ -133,7 +133,8 @@ def test_a_masters_whole_work_on_ec2_is_allowed(roles: Roles) -> None:
     before = denials(roles.aws)
     roles.aws.set_spot_prices({f"c7i.large@{roles.zone}": "0.03"})
     settings, inbox = roles.settings(), Mailbox()
-    factory = lambda _, service: roles.master(service)  # noqa: E731
+    # An end that EC2 does not date is dated by a tag.
+    factory = lambda _, service: cluster_account.Undated(roles.master(service))  # noqa: E731
     offering = replace(cluster_account.OFFERING, zone=roles.zone)
     cloud = Ec2Cloud(
         inbox,

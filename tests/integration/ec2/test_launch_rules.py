@@ -66,7 +66,7 @@ def test_a_launch_goes_into_its_zones_subnet_and_its_group(account: Account) -> 
     inbox.expect(InstanceUp)
     (made,) = account.existing()
     assert made["SubnetId"] == subnets[OFFERING.zone]
-    assert [it["GroupId"] for it in made["SecurityGroups"]] == [group]
+    assert [each["GroupId"] for each in made["SecurityGroups"]] == [group]
 
 
 def test_a_full_subnet_is_left_for_another_zones(account: Account) -> None:
