@@ -304,3 +304,24 @@ def test_a_task_that_lacks_disk_alone_says_where(policy: str) -> None:
     assert "limit of c.8" in run.waiting_for
     words = f"on {instance} it would fit but for the disk, of which 0 GiB are left"
     assert words in run.waiting_for
+
+
+@pytest.mark.parametrize("limit", [None, 3])
+@pytest.mark.parametrize("policy", ["cloudcoaster/eva", "slearn/eva", "cloudcoaster/stratus"])
+def test_a_task_with_more_disk_than_the_members_of_a_pool_gets_a_place(
+    policy: str, limit: int | None
+) -> None:
+    world = World(policy, sold(4, limit))
+    for number in range(40):
+        array = {"kind": JobKind.ARRAY, "tasks": 4}
+        world.add(f"small{number}", 5, 1, at_min=number, **array)
+    world.add("large", 300, 2, at_min=10.5)
+    world.add("late", 300, 2, at_min=90)
+
+    def done() -> bool:
+        world.look()
+        return len(world.succeeded()) == 42  # pools stay
+
+    assert world.run(done, limit_ms=24 * HOUR_MS)
+    ended = {job.spec.name: job.finished_ms or 0 for job in world.state.jobs.values()}
+    assert ended["large"] < ended["late"]

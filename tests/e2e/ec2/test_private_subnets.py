@@ -151,7 +151,7 @@ def test_a_cluster_behind_a_nat_gateway_works_and_pays_for_no_address(
     # Its price has a volume, and no address.
     nodes = until(lambda: eva.json("nodes", "--all")["instances"], "the master knows of it")
     assert round(nodes[0]["price_usd_per_hour"] * 1e6) == HOUR_OF_LARGE + HOUR_OF_30_GIB
-    # It boots by its user data, reaches the master at its private address, and the job runs.
+    # The worker boots by its user data and reaches the master at its private address.
     eva.run("wait", "--timeout", "10m", job["id"])
     worker = centre.machines[bought["InstanceId"]]
     environment = (worker.root / "etc/eva/worker.env").read_text()

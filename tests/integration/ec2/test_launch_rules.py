@@ -166,7 +166,7 @@ def test_a_refusal_rules_out_what_the_account_would_refuse_as_well(
     failed = inbox.expect(LaunchFailed)
     assert {*failed.also} == {offering.id for offering in also}
     assert words in failed.reason
-    # Others are launched.
+    # A type that the account may have is launched.
     cloud.execute(replace(LAUNCH, instance=InstanceId("i-2"), offering=SMALL))
     assert inbox.expect(InstanceUp).instance == "i-2"
 
