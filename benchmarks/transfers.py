@@ -54,8 +54,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print; returns the exit code."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     if given[:1] == [_CHILD]:
-        print(json.dumps(asyncio.run(_measure(given[1], Path(given[2]), Path(given[3])))))
-        return 0
+        print(
+            json.dumps(asyncio.run(_measure(given[1], Path(given[2]), Path(given[3])))), flush=True
+        )
+        os._exit(0)  # As agents end: threads of the object store do not survive Python's own end.
     chosen = options(__doc__, given, mebibytes=1024)
     os.environ.update({name.upper(): value for name, value in CREDENTIALS.items()})
     aws = Aws()
@@ -69,12 +71,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             [*command, str(source), str(target)], check=True, stdout=subprocess.PIPE
         )
     aws.stop()
-    found = json.loads(done.stdout)
-    memory = max(found["up_mib"], found["down_mib"])
+    measured = json.loads(done.stdout)
+    memory = max(measured["up_mib"], measured["down_mib"])
     figures: Figures = {
         "surroundings": surroundings(),
         "mebibytes": chosen.mebibytes,
-        **found,
+        **measured,
         "missed": [f"{memory} MiB of memory"] if memory > MOST_MIB else [],
     }
     return publish(figures, as_json=chosen.json)

@@ -399,4 +399,9 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Threads of the object store may still be busy with its last answer. Python's own end would
+    # abort the process then, which the supervisor would take for a crash.
+    os._exit(code)
