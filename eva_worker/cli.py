@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -57,6 +58,13 @@ def _isolation(rest: dict[str, Any], decided: Mapping[str, str]) -> Isolation:
         text = decided.get(f"EVA_WORKER_TASK_{part.name.upper()}", given)
         values[part.name] = type(given)(text)
     return Isolation(**values)
+
+
+def _finite(_: click.Context, __: click.Parameter, value: float | None) -> float | None:
+    """Refuse infinity, and what is no number, which are within every range."""
+    if value is not None and not isfinite(value):
+        raise click.BadParameter(f"{value} is not a number")
+    return value
 
 
 _OF_LAUNCHED = ("master", "instance_id", "instance_type", "cpus", "memory_mib", "state_dir")
@@ -176,6 +184,7 @@ def _pairs(_context: click.Context, _parameter: click.Parameter, values: Any) ->
 @_option(
     "--cpus",
     type=click.FloatRange(0, min_open=True),
+    callback=_finite,
     help="vCPUs that tasks may use; may be a fraction.",
 )
 @_option("--memory-mib", type=click.IntRange(1), help="MiB of memory that tasks may use.")

@@ -11,6 +11,7 @@ import click
 from eva_client.cli.partitions import cost_by_partition
 from eva_client.cli.session import (
     CommandSession,
+    FiniteRange,
     Patience,
     address_option,
     console,
@@ -184,7 +185,7 @@ def _cost_by(
 @click.command()
 @click.option(
     "--interval",
-    type=click.FloatRange(min=0.1),
+    type=FiniteRange(min=0.1),
     default=1.0,
     show_default=True,
     help="Seconds between two updates.",

@@ -15,7 +15,7 @@ import click
 
 from eva_client.cli.environments import environment_of
 from eva_client.cli.jobfiles import LocalJobFile
-from eva_client.cli.session import CommandSession, address_option, pass_session
+from eva_client.cli.session import CommandSession, FiniteRange, address_option, pass_session
 from eva_client.cli.submit import warn_of_secrets
 from eva_client.cli.uploading import Uploads
 from eva_client.cli.views.errors import note, report
@@ -43,7 +43,7 @@ _INTERRUPTED = 130
 @click.option("--gpus", type=click.IntRange(0, 1_024), default=0, metavar="N", help="GPUs.")
 @click.option(
     "--cpus",
-    type=click.FloatRange(min=0.001),
+    type=FiniteRange(min=0.001),
     metavar="N",
     help=f"vCPUs; {_CPUS_PER_GPU} for each GPU if absent, or 1.",
 )

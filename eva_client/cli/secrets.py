@@ -127,7 +127,7 @@ def _value(name: str, source: Path | None) -> bytes:
             raise of_file(error) from error
     if _asks():
         typed: str = click.prompt(name, hide_input=True, err=True)
-        return typed.encode()
+        return typed.encode(errors="surrogateescape")
     return _bounded(name, sys.stdin.buffer)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
+from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import click
@@ -72,6 +73,19 @@ class CommandSession:
             kept.forget()
             error.hint = error.hint if kept.proved else _AGAIN
             raise
+
+
+class FiniteRange(click.FloatRange):
+    """A number of the command line: finite, and within a range."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """The number; fails for one that is none, such as ``nan``."""
+        number = float(super().convert(value, param, ctx))
+        if not isfinite(number):
+            self.fail(f"{value!r} is not a number", param, ctx)
+        return number
 
 
 pass_session = click.make_pass_decorator(CommandSession, ensure=True)

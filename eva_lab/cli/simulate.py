@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eva_client.cli.session import console, json_option, print_json
+from eva_client.cli.session import FiniteRange, console, json_option, print_json
 from eva_client.cli.views.grid import Grid
 from eva_client.cli.views.words import money, plain
 from eva_master.model.planning.estimate import Estimates
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from eva_lab.simulator.run import Setup
 
 _EXISTING = click.Path(path_type=Path, exists=True)
-_SHARE = click.FloatRange(0, 1)
-_POSITIVE = click.FloatRange(0)
+_SHARE = FiniteRange(0, 1)
+_POSITIVE = FiniteRange(0)
 
 
 @click.command()
@@ -116,7 +116,7 @@ _POSITIVE = click.FloatRange(0)
 )
 @click.option(
     "--pairwise",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=FiniteRange(0, 1, min_open=True),
     metavar="X",
     help="The same true throughput for all pairs of workloads, instead of a table.",
 )

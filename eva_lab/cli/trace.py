@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import click
 
-from eva_client.cli.session import console, json_option, print_json
+from eva_client.cli.session import FiniteRange, console, json_option, print_json
 from eva_client.cli.views.errors import note
 from eva_client.cli.views.grid import Grid, facts
 from eva_client.cli.views.words import plain
@@ -189,7 +189,7 @@ def describe(file: Path, catalog: Path | None, as_json: bool) -> None:
 @click.option("--jobs", type=click.IntRange(1), help="Only the first so many jobs.")
 @click.option(
     "--delay-factor",
-    type=click.FloatRange(0),
+    type=FiniteRange(0),
     default=1.0,
     show_default=True,
     help="Times what it takes to stop, fetch, store and start a task.",
@@ -231,7 +231,7 @@ def convert(source: Path, target: Path, jobs: int | None, delay_factor: float, s
 )
 @click.option(
     "--days",
-    type=click.FloatRange(0, 3_650, min_open=True),
+    type=FiniteRange(0, 3_650, min_open=True),
     default=30.0,
     show_default=True,
     help="How long the market is before it begins anew.",
@@ -240,21 +240,21 @@ def convert(source: Path, target: Path, jobs: int | None, delay_factor: float, s
 @click.option("--away", default="1h", show_default=True, help="How long it is away on average.")
 @click.option(
     "--shape",
-    type=click.FloatRange(0.2, 5),
+    type=FiniteRange(0.2, 5),
     default=0.6,
     show_default=True,
     help="Of both times (Weibull): below 1 what is young ends soonest, with 1 age says nothing.",
 )
 @click.option(
     "--shocks",
-    type=click.FloatRange(0, 100),
+    type=FiniteRange(0, 100),
     default=0.5,
     show_default=True,
     help="How often per day pools of a region go together.",
 )
 @click.option(
     "--shaken",
-    type=click.FloatRange(0, 1),
+    type=FiniteRange(0, 1),
     default=0.7,
     show_default=True,
     help="The part of them that does.",
@@ -271,7 +271,7 @@ def convert(source: Path, target: Path, jobs: int | None, delay_factor: float, s
 )
 @click.option(
     "--prices",
-    type=click.FloatRange(0, 1_000),
+    type=FiniteRange(0, 1_000),
     default=1.0,
     show_default=True,
     help="How often per day the price of a pool changes.",

@@ -183,12 +183,12 @@ def test_a_job_at_its_cap_goes_on_with_the_one_that_is_typed(
     page.locator("summary", has_text="Resume").click()
     field = page.get_by_label("It may cost at most, in dollars")
     field.fill("25")
-    page.get_by_role("button", name="Resume with this cap").click()
+    page.get_by_role("button", name="Set this cap").click()
     expect(page.locator(".sentence")).to_contain_text("capped is running")
     assert cluster.job(job).max_cost_micro_usd == 25_000_000
     page.locator("summary", has_text="Raise its cap").click()
     field.fill("30")
-    page.get_by_role("button", name="Raise it").focus()
+    page.get_by_role("button", name="Set this cap").focus()
     page.evaluate(
         """() => {
           window.changes = 0;

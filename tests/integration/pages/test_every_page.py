@@ -180,7 +180,8 @@ async def test_a_cap_is_raised_by_the_field_beside_resume(
         state.put_job(replace(state.jobs[job], suspension=suspension))
 
     await loop.change(suspended)
-    assert "Resume with this cap" in (await browser.get(f"/jobs/{job}")).text
+    page = await browser.get(f"/jobs/{job}")
+    assert '<summary class="main">Resume</summary>' in page.text
     for typed in ("ten", "0", "$1e3", "1000000.01", "9" * 60, "\N{RIGHT-TO-LEFT OVERRIDE}1"):
         refused = await browser.post(f"/jobs/{job}/resume", {"max_cost": typed})
         assert refused.status == 409

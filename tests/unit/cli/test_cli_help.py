@@ -143,3 +143,20 @@ def test_commands_of_other_packages_are_looked_up_once(monkeypatch: pytest.Monke
     monkeypatch.setattr(cli, "entry_points", counted)
     assert "simulate" in _shown("eva")
     assert groups == ["eva.commands"]
+
+
+def test_no_option_takes_a_number_that_is_none() -> None:
+    options = [
+        (name, command, option)
+        for name, command in LEAVES.items()
+        for option in command.params
+        if isinstance(option, click.Option)
+        and isinstance(option.type, click.types.FloatParamType)
+        and not option.hidden
+    ]
+    assert len(options) > 5
+    for name, command, option in options:
+        for text in ("nan", "inf", "-inf"):
+            with pytest.raises(click.BadParameter):
+                taken = option.process_value(click.Context(command), text)
+                pytest.fail(f"{name} {option.name} takes {text}: {taken}")

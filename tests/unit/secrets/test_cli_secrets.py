@@ -89,6 +89,16 @@ def test_a_value_is_asked_for_and_not_shown(
     assert "typed secret" not in result.output + result.stderr
 
 
+def test_what_is_typed_and_is_no_text_is_left_to_the_master_to_refuse(
+    eva: Run, api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_asks", lambda: True)
+    monkeypatch.setattr(module.click, "prompt", lambda *_, **__: "a\udcffb")
+    result = eva("set", "TOKEN")
+    assert result.exit_code == 0, result.output
+    assert value_of(api) == b"a\xffb"
+
+
 def test_jobs_that_use_it_are_told(eva: Run, api: FakeApi) -> None:
     api.jobs = sample_jobs()
     names = list(api.jobs)
