@@ -158,5 +158,4 @@ def test_no_option_takes_a_number_that_is_none() -> None:
     for name, command, option in options:
         for text in ("nan", "inf", "-inf"):
             with pytest.raises(click.BadParameter):
-                taken = option.process_value(click.Context(command), text)
-                pytest.fail(f"{name} {option.name} takes {text}: {taken}")
+                option.process_value(click.Context(command, info_name=name), text)
