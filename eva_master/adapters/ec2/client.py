@@ -42,7 +42,7 @@ def boto_client(settings: Ec2Settings, service: str) -> Any:
         region_name=settings.region,
         endpoint_url=settings.endpoint or None,
         config=Config(
-            connect_timeout=settings.connect_timeout_s,
+            connect_timeout=5.0,
             read_timeout=settings.read_timeout_s,
             max_pool_connections=settings.threads + 1,
             # This module repeats calls itself: botocore would also repeat calls that cannot

@@ -43,7 +43,6 @@ class Ec2Settings:
         poll_s: Seconds between two listings of the instances when nothing is requested.
         settle_s: Seconds after which an instance that should exist but is not listed counts as
             gone, since EC2's listings lag behind.
-        connect_timeout_s: Timeout of connections, in seconds.
         read_timeout_s: Timeout of answers, in seconds.
         page_size: Instances per page of a listing, 5 to 1,000.
         threads: Concurrent launches.
@@ -64,7 +63,6 @@ class Ec2Settings:
     endpoint: str = ""
     poll_s: float = 5.0
     settle_s: float = 60.0
-    connect_timeout_s: float = 5.0
     read_timeout_s: float = 30.0
     page_size: int = 1000
     threads: int = 8

@@ -36,17 +36,10 @@ USER_DATA = "#!/bin/sh\ntrue\n"
 
 
 @functools.cache
-def boto(service: str, endpoint: str, connect_timeout_s: float, read_timeout_s: float) -> Any:
+def boto(service: str, endpoint: str, read_timeout_s: float) -> Any:
     """The adapter's own client; making one takes longer than most of these tests."""
     return boto_client(
-        Ec2Settings(
-            "any",
-            REGION,
-            endpoint=endpoint,
-            connect_timeout_s=connect_timeout_s,
-            read_timeout_s=read_timeout_s,
-        ),
-        service,
+        Ec2Settings("any", REGION, endpoint=endpoint, read_timeout_s=read_timeout_s), service
     )
 
 
@@ -82,8 +75,7 @@ class Account:
         inbox = Mailbox()
 
         def client(settings: Ec2Settings, service: str) -> Any:
-            timeouts = settings.connect_timeout_s, settings.read_timeout_s
-            made = boto(service, settings.endpoint, *timeouts)
+            made = boto(service, settings.endpoint, settings.read_timeout_s)
             return wrap(made) if service == "ec2" else made
 
         cloud = Ec2Cloud(

@@ -279,7 +279,7 @@ def test_a_stopped_instance_is_terminated(account: Account) -> None:
 
 
 def test_execute_does_not_wait_for_an_ec2_that_is_away(account: Account) -> None:
-    cloud, _ = account.master(endpoint="http://127.0.0.1:9", connect_timeout_s=0.2)
+    cloud, _ = account.master(endpoint="http://127.0.0.1:9")
     cloud.execute(LAUNCH)
     cloud.execute(TerminateInstance(ONE))
     cloud.close()
