@@ -63,9 +63,10 @@ def _first_day(year: int, month: int) -> int:
 
 def _year_and_month(day: int) -> tuple[int, int]:
     """The month of a day that is so many days after 1970-01-01."""
-    year = 1970 + day * 400 // 146_097  # as long as 400 years are
-    while _first_day(year + 1, 1) <= day:
-        year += 1
-    while _first_day(year, 1) > day:
-        year -= 1
-    return year, max(month for month in range(1, 13) if _first_day(year, month) <= day)
+    # Counted from March on, leap days are the last of a year, of a century and of 400 years.
+    era, day = divmod(day + _MARCH_OF_YEAR_0, 146_097)
+    year = (day - day // 1_460 + day // 36_524 - day // 146_096) // 365
+    day -= 365 * year + year // 4 - year // 100
+    month = (5 * day + 2) // 153
+    year += 400 * era
+    return (year, month + 3) if month < 10 else (year + 1, month - 9)
