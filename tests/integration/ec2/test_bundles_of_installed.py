@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from deploy import kernel
 from eva_master.app.clouds.ec2 import own_settings
 from eva_master.app.clouds.ec2.wiring import section_of
+from eva_master.packing.compiled import library as compiled
 from tests.fakes.installed import Installed, built
 
 MAKING = "from eva_master.adapters.bundling import bundle_making, installed_wheels\n"
@@ -40,6 +42,14 @@ def remade(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> Pa
 def contents(wheel: Path) -> dict[str, bytes]:
     with zipfile.ZipFile(wheel) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_wheels_have_the_compiled_search_of_every_system() -> None:
+    (wheel,) = (wheel for wheel in built() if wheel.name.startswith("eva_scheduler-"))
+    assert wheel.name.endswith("-py3-none-any.whl")
+    inside = {Path(name).name for name in contents(wheel)}
+    source = compiled.source()
+    assert inside >= {compiled.library_name(*system, source) for system in kernel.TARGETS}
 
 
 def test_wheels_made_again_are_the_installed_ones(remade: Path) -> None:
