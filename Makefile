@@ -28,7 +28,8 @@ quick: setup
 test: setup
 	$(BIN)/python -m tests
 
-# Tests left out there, so that it is done in a quarter of an hour; some minutes.
+# Tests left out there, so that it is done in a quarter of an hour, and property tests with all of
+# their examples; some minutes.
 long: setup
 	$(BIN)/python -m tests --long
 

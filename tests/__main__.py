@@ -1,6 +1,7 @@
 """Runs the tests: those that compute, and beside them those that mostly wait.
 
-Tests that take long are left out, unless they alone are asked for (`--long`). Tests that need root
+Tests that take long are left out, unless they alone are asked for (`--long`). So are two of three
+examples of property tests with many, all of which are drawn there. Tests that need root
 are left out of both, unless they alone are asked for, long or not (`--root`).
 
 The output of the former is shown as it comes, that of the latter when they are over. Each part ends
@@ -26,6 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import IO
+
+from tests.drawing import FEWER_EXAMPLES
 
 _NOTHING_COLLECTED = 5
 _CLOSING = re.compile(r"^=* ?((?:\d+ \w+|no tests ran)\b.* in [\d.]+s\b.*?) ?=*$", re.MULTILINE)
@@ -63,8 +66,10 @@ def parts(colour: bool, *, long: bool = False, root: bool = False) -> tuple[Part
         root: Whether these are the tests that need root, all of them; the others need none.
     """
     # Tests that take long wait for longer, and few of them compute.
-    which, beside = ("not root and long", "5") if long else ("not root and not long", "3")
-    if root:
+    which, beside = "not root and not long", "3"
+    if long:
+        which, beside = "not root and (long or drawn)", "5"
+    elif root:
         which, beside = "root", "5"
     main = ("-m", f"{which} and not waits", "--durations=30", "-n", "6", "--dist", "worksteal")
     shown = ("--color=yes",) if colour else ()
@@ -233,6 +238,8 @@ if __name__ == "__main__":
     chosen = parser.parse_args()
     if chosen.root and os.geteuid() != 0:
         parser.error("only root can run the tests that need root")
+    if not (chosen.long or chosen.root):
+        os.environ[FEWER_EXAMPLES] = "1"
     compile_tests()
     shown = parts(colour=sys.stdout.isatty(), long=chosen.long, root=chosen.root)
     sys.exit(run(*shown, sys.stdout.buffer))

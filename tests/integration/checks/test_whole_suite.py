@@ -21,6 +21,7 @@ from tests.__main__ import Part, closing_line, compile_tests, failed_tests, part
 from tests.fakes.patience import DEADLINE_S
 
 ROOT = Path(__file__).parents[3]
+MARKERS = ("root", "long", "waits", "drawn")
 
 
 def part(name: str, text: str, code: int = 0, fine: tuple[int, ...] = ()) -> Part:
@@ -129,14 +130,16 @@ def lists() -> dict[str, Callable[[Collection[str]], bool]]:
 
 
 def _chosen(expression: str, markers: Collection[str]) -> bool:
-    return bool(eval(expression, {}, {name: name in markers for name in ("root", "long", "waits")}))
+    return bool(eval(expression, {}, {name: name in markers for name in MARKERS}))
 
 
-def test_every_combination_of_markers_is_in_one_list() -> None:
-    for count in range(4):
-        for markers in combinations(("root", "long", "waits"), count):
-            (only,) = [name for name, chooses in lists().items() if chooses(markers)]
-            assert only.startswith("root") == ("root" in markers)
+def test_every_combination_of_markers_is_in_one_list_and_drawn_tests_among_the_long_too() -> None:
+    for count in range(len(MARKERS) + 1):
+        for markers in combinations(MARKERS, count):
+            first, *more = [name for name, chooses in lists().items() if chooses(markers)]
+            assert first.startswith("root") == ("root" in markers)
+            again = "drawn" in markers and first.startswith("test")
+            assert more == ([first.replace("test:", "long:")] if again else [])
 
 
 _LISTING = """
@@ -183,10 +186,11 @@ def test_every_test_runs_as_the_user_or_as_root(tmp_path: Path) -> None:
     assert len(found) > 5_000
     of_root = 0
     for test, markers in found.items():
-        (only,) = [name for name, chooses in lists().items() if chooses(markers)]
+        first, *more = [name for name, chooses in lists().items() if chooses(markers)]
+        assert not more or "drawn" in markers, test
         assert "waits" not in markers or test.startswith("tests/e2e/"), test
         needs_root = bool(_OF_ROOT & markers)
-        assert only.startswith("root") == needs_root, test
+        assert first.startswith("root") == needs_root, test
         of_root += needs_root
     assert 100 < of_root < len(found) / 2
 

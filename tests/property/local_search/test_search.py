@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from eva_master.model.planning.plan import NewInstance
@@ -31,6 +31,7 @@ from eva_master.packing.problem import Problem, Valuation
 from eva_master.packing.round_work import WorkBudget
 from eva_wire.values.bounds import JobKind
 from eva_wire.values.ids import InstanceId
+from tests.drawing import drawn
 from tests.fakes.snapshots import Cluster, offer, table, task
 
 CATALOG = (
@@ -105,7 +106,7 @@ def settled(
     return configuration(problem, cache, numbered, home, {}), home.total
 
 
-@settings(max_examples=80)
+@drawn(80)
 @given(snapshot=clusters(), seed=st.integers(0, 99), trials=st.integers(0, 60))
 def test_the_cost_that_is_kept_up_to_date_is_the_cost_worked_out_anew(snapshot, seed, trials):
     problem, cache, start = beginning(snapshot)
@@ -121,7 +122,7 @@ def test_the_cost_that_is_kept_up_to_date_is_the_cost_worked_out_anew(snapshot, 
     assert found.places.keys() == start.places.keys()
 
 
-@settings(max_examples=60)
+@drawn(60)
 @given(snapshot=clusters(), seed=st.integers(0, 99))
 def test_what_is_found_costs_less_and_keeps_limits_wherever_it_began(snapshot, seed):
     # Where a limit made the start buy something dearer the search counts it as cheaper and
@@ -142,7 +143,7 @@ def test_what_is_found_costs_less_and_keeps_limits_wherever_it_began(snapshot, s
             assert limit is None or live[id_] + number <= limit
 
 
-@settings(max_examples=60)
+@drawn(60)
 @given(snapshot=clusters(), data=st.data())
 def test_the_cheapest_instance_is_found_among_those_remembered_as_among_all(snapshot, data):
     problem, cache, start = beginning(snapshot)
@@ -177,7 +178,7 @@ def test_the_cheapest_instance_is_found_among_those_remembered_as_among_all(snap
         searching.put(run, slot)
 
 
-@settings(max_examples=60)
+@drawn(60)
 @given(snapshot=clusters(), seed=st.integers(0, 99))
 def test_what_is_undone_never_was(snapshot, seed):
     problem, cache, start = beginning(snapshot)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from eva_master.model.planning.snapshot import Snapshot
@@ -18,6 +18,7 @@ from eva_master.packing.local_search.load_cache import LoadCache
 from eva_master.packing.local_search.search_start import search_start
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.packing.round_work import WorkBudget
+from tests.drawing import drawn
 from tests.fakes.snapshots import Cluster, offer, table, task
 from tests.property.local_search.test_search import clusters
 
@@ -85,7 +86,7 @@ def stories(draw: st.DrawFn) -> list[Snapshot]:
     ]
 
 
-@settings(max_examples=150)
+@drawn(150)
 @given(
     snapshots=stories(),
     seed=st.integers(0, 999),

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
 from prometheus_client.core import CollectorRegistry
@@ -43,6 +43,7 @@ from eva_master.ports.reading import ReadModel
 from eva_wire.values.errors import EvaError
 from eva_wire.values.ids import Family, Millis, Price
 from eva_wire.values.users import Role, UserToken
+from tests.drawing import drawn
 from tests.fakes.archive import LoadedArchive
 from tests.fakes.hand_driven import Cluster
 from tests.fakes.rpc.server import NoRounds
@@ -265,7 +266,7 @@ def files(draw: st.DrawFn) -> dict[str, Any]:
     return {**BARE, **{key: it for key, it in chosen.items() if is_accepted({**BARE, key: it})}}
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@drawn(30, suppress_health_check=list(HealthCheck))
 @given(file=files().filter(is_accepted))
 def test_no_view_breaks_over_several_extreme_figures(file: dict[str, Any]) -> None:
     walked(file)
