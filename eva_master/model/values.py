@@ -88,8 +88,14 @@ else:
         by_name = [item.name for item in items if item.kw_only]
         parameters = [item.name for item in items if not item.kw_only]
         parameters += ["*", *by_name] if by_name else []
-        namespace = {"kind_": kind, "twin_": _twin(kind), "set_class_": _set_class}
-        lines = [f"def __init__(self_, {', '.join(parameters)}):", " set_class_(self_, twin_)"]
+        namespace = {"kind_": kind, "usual_": usual, "twin_": _twin(kind), "set_class_": _set_class}
+        given = ", ".join(f"{item.name}={item.name}" for item in items)
+        lines = [
+            f"def __init__(self_, {', '.join(parameters)}):",
+            # An instance of a subclass stays one.
+            f" if self_.__class__ is not kind_: return usual_(self_, {given})",
+            " set_class_(self_, twin_)",
+        ]
         for item in items:
             name = item.name
             if item.default_factory is not MISSING:

@@ -303,7 +303,8 @@ class Cluster:
         while left := self.processes():
             for process in left:
                 found[process.pid] = str(process)
-                process.kill()
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
             psutil.wait_procs(left, timeout=1)
         return list(found.values())
 
@@ -323,6 +324,12 @@ class Cluster:
             except psutil.Error:
                 continue
         return found
+
+    def kill_processes_of(self, instance: str, module: str = "") -> None:
+        """Kill the processes of an instance; some go with others."""
+        for process in self.processes_of(instance, module):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
 
     # -- jobs ------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import docker
+import psutil
 import pytest
 import yaml
 
@@ -63,7 +64,8 @@ def end_programs(cluster: Cluster) -> None:
     """Kill the programs of all tasks, which sleep."""
     for process in cluster.processes():
         if arguments(process) == ["sleep", "600"]:
-            process.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 def until_used(cluster: Cluster, job: str, index: int = 0, *, times: int = 1) -> None:
@@ -90,8 +92,7 @@ def test_a_secret_reaches_its_tasks_and_no_disk(cluster: Cluster) -> None:
     assert traces(value, cluster.home) == []
     # Tasks that run go on with a master and an agent that know nothing of the value.
     for task in cluster.job(gang).tasks:
-        for agent in cluster.processes_of(task.instance, "eva_worker.agent"):
-            agent.send_signal(signal.SIGKILL)
+        cluster.kill_processes_of(task.instance, "eva_worker.agent")
     cluster.kill()
     cluster.start()
     until(lambda: cluster.client.describe().instances[0].state == "ready", "the worker is back")
@@ -201,8 +202,7 @@ def test_each_way_to_begin_again_reads_the_value_anew(make_cluster: Clusters) ->
     until_told(4)
     # An instance that dies takes the value with it.
     cluster.client.set_secret("TOKEN", values[4].encode())
-    for process in cluster.processes_of(cluster.task(job).instance):
-        process.kill()
+    cluster.kill_processes_of(cluster.task(job).instance)
     until_told(5)
     cluster.client.cancel(job)
     cluster.until_ended(job, state="cancelled")

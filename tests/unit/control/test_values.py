@@ -125,6 +125,18 @@ def test_a_quick_value_is_as_usual(given: tuple[Any, ...], named: dict[str, Any]
     assert pickle.loads(pickle.dumps(made)) == made
 
 
+class Narrower(Quick):
+    __slots__ = ()
+
+
+def test_a_value_of_a_subclass_stays_one() -> None:
+    made = Narrower(1, step=3)
+    assert type(made) is Narrower
+    assert dataclasses.asdict(made) == dataclasses.asdict(Usual(1, step=3))
+    with pytest.raises(ValueError, match="upside down"):
+        Narrower(5)
+
+
 def test_a_quick_value_stays_as_it_is_and_checks_itself() -> None:
     made = Quick(1)
     with pytest.raises(dataclasses.FrozenInstanceError):

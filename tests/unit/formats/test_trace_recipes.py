@@ -223,10 +223,11 @@ def test_what_cannot_be_converted_is_refused(tmp_path: Path) -> None:
     told = _run("convert", source, tmp_path / "b.csv")
     assert told.exit_code == 1
     assert "a trace is a .json file" in told.stderr
-    for factor, why in (("nan", "must be a finite number"), ("1e14", "must be 1000 or less")):
+    for factor, why in (("nan", "'nan' is not a number"), ("1e14", "must be 1000 or less")):
         told = _run("convert", source, tmp_path / "b.json", "--delay-factor", factor)
         assert told.exit_code == 2
-        assert f"'--delay-factor': {why}" in told.stderr
+        assert "'--delay-factor': " in told.stderr
+        assert why in told.stderr
     assert list(tmp_path.iterdir()) == [source]
 
 
