@@ -11,6 +11,7 @@ from eva_master.learning.estimate import MeasuredEstimate
 from eva_master.learning.run_times.dags import DagTimes
 from eva_master.learning.runtimes import RunTimes
 from eva_master.learning.standalone import StandaloneTable
+from eva_master.learning.voices.evidence import Evidence
 from eva_master.learning.voices.lessons import NOTHING, Lessons
 from eva_master.learning.voices.names import OTHERS, Voice
 from eva_master.model.planning.plan import Json
@@ -116,7 +117,9 @@ def _first_version(data: Mapping[str, Json]) -> Lessons:
     table = table_from_json(data.get("throughput"))
     return Lessons(
         throughput=table,
-        evidence={entry: MeasuredEstimate(ppm, Millis(0)) for entry, ppm in table.observed},
+        evidence=Evidence(
+            (entry, MeasuredEstimate(ppm, Millis(0))) for entry, ppm in table.observed
+        ),
         standalone=StandaloneTable.from_json(data.get("standalone")),
     )
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
 
 from eva_master.learning.attribution import attribute
 from eva_master.learning.bounds import ENTRIES_KEPT, without_oldest
@@ -14,7 +12,7 @@ from eva_master.learning.delays import DelayTable
 from eva_master.learning.estimate import MeasuredEstimate, taken
 from eva_master.learning.speeds.scaling import ScalingTable
 from eva_master.learning.standalone import StandaloneTable
-from eva_master.learning.voices.names import split
+from eva_master.learning.voices.evidence import Evidence
 from eva_master.model.planning.plan import Json
 from eva_master.model.planning.snapshot import ThroughputTable
 from eva_master.model.values import replace
@@ -31,15 +29,14 @@ class Lessons:
 
     Attributes:
         throughput: Slowdowns of its workloads by neighbours, as policies use them.
-        evidence: The estimates behind `throughput`, in millionths, with the same keys; those
-            measured longest ago come first.
+        evidence: The estimates behind `throughput`, in millionths, with the same keys.
         standalone: Rates of its workloads alone.
         scaling: Rates of its elastic gangs by number of members.
         delays: Delays of starts and stops of its workloads.
     """
 
     throughput: ThroughputTable = field(default_factory=ThroughputTable)
-    evidence: Mapping[Key, MeasuredEstimate] = field(default_factory=dict)
+    evidence: Evidence = field(default_factory=Evidence)
     standalone: StandaloneTable = field(default_factory=StandaloneTable)
     scaling: ScalingTable = field(default_factory=ScalingTable)
     delays: DelayTable = field(default_factory=DelayTable)
@@ -74,26 +71,18 @@ class Lessons:
         before_ppm = recorded(self.throughput, entry)
         news = before_ppm is None or abs(before_ppm - after.value) >= _NOISE_PPM
         table = observe(self.throughput, entry, after.value) if news else self.throughput
-        evidence = dict(self.evidence)
-        if before is None or after.at_ms > before.at_ms:
-            evidence.pop(entry, None)  # makes it the last one
-        evidence[entry] = after
-        return replace(self, throughput=table, evidence=evidence)._bounded()
+        lessons = replace(self, throughput=table, evidence=self.evidence.told(entry, after))
+        crowded = len(lessons.evidence) > ENTRIES_KEPT
+        return lessons._without_company() if crowded else lessons
 
-    def _bounded(self) -> Lessons:
-        if len(self.evidence) <= ENTRIES_KEPT:
-            return self
-        return self._without_company(_of_largest_group(self.evidence))
-
-    def _without_company(self, entries: Collection[Key] | None = None) -> Lessons:
-        """Without the entry that was measured longest ago, of some or, if `None`, of all."""
-        evidence = dict(self.evidence)
-        estimates = (item for item in evidence.items() if entries is None or item[0] in entries)
-        first, longest = next(estimates)
-        alike = takewhile(lambda item: item[1].at_ms == longest.at_ms, estimates)
-        oldest = min([first, *(entry for entry, _ in alike)])
-        del evidence[oldest]
-        return replace(self, throughput=forget(self.throughput, oldest), evidence=evidence)
+    def _without_company(self) -> Lessons:
+        """Lessons without the oldest entry of company, see `Evidence.oldest`."""
+        oldest = self.evidence.oldest()
+        return replace(
+            self,
+            throughput=forget(self.throughput, oldest),
+            evidence=self.evidence.without(oldest),
+        )
 
     def without_oldest(self) -> Lessons:
         """Lessons without the oldest entry of the largest table, which is not empty."""
@@ -105,7 +94,7 @@ class Lessons:
         }
         largest = max(sizes, key=lambda name: sizes[name])
         if largest == "evidence":
-            return self._without_company(_of_largest_group(self.evidence))
+            return self._without_company()
         if largest == "standalone":
             rates = without_oldest(self.standalone.rates)
             return replace(self, standalone=self.standalone.restricted(rates))
@@ -155,29 +144,7 @@ NOTHING = Lessons()
 """Nothing was learned yet."""
 
 
-def _of_largest_group(evidence: Mapping[Key, MeasuredEstimate]) -> Collection[Key] | None:
-    """The largest group of entries that have neighbours of the same voices.
-
-    So a neighbour that comes with new names again and again costs what is known of its own company
-    alone.
-
-    Returns:
-        `None` if all entries are in one group.
-    """
-    groups = {entry: _strangers(entry) for entry in evidence}
-    counts = Counter(groups.values())
-    if len(counts) == 1:
-        return None
-    largest = max(counts, key=lambda voices: (counts[voices], voices))
-    return {entry for entry, voices in groups.items() if voices == largest}
-
-
-def _strangers(entry: Key) -> tuple[str, ...]:
-    """The other voices among the neighbours of an entry."""
-    return tuple(sorted({voice for _, voice in map(split, entry[1]) if voice is not None}))
-
-
-def _colocation(data: Json) -> tuple[dict[Key, int], dict[Key, MeasuredEstimate]]:
+def _colocation(data: Json) -> tuple[dict[Key, int], Evidence]:
     if not isinstance(data, list):
         raise ValueError("learned co-location is a list")
     observed: dict[Key, int] = {}
@@ -190,4 +157,4 @@ def _colocation(data: Json) -> tuple[dict[Key, int], dict[Key, MeasuredEstimate]
             case _:
                 raise ValueError(f"not an entry of learned co-location: {row!r}")
     by_age = sorted(evidence.items(), key=lambda item: (item[1].at_ms, item[0]))
-    return observed, dict(by_age)
+    return observed, Evidence(by_age)
