@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import heapq
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
 from eva_master.control.settings import NEVER_MS
 from eva_wire.values.ids import InstanceId, JobId, Millis, RunId
+
+_NEAR_MS = 60_000
+"""A moment that is no further away is not looked at on the way."""
 
 
 class Wake(StrEnum):
@@ -106,3 +110,45 @@ class Alarms:
             self._set.discard(entry)
             ringing.append(entry[1])
         return ringing
+
+
+@dataclass(slots=True)
+class Watch:
+    """Looks at a sum that grows: after each change, and on the way to what is foreseen.
+
+    Of the alarms that were set for it the earliest counts; one that rings after another is void.
+
+    Attributes:
+        alarm: Rings when the sum is to be looked at.
+        next_ms: The time of the next look.
+        free_ms: A change is not looked at earlier.
+    """
+
+    alarm: Alarm
+    next_ms: Millis = Millis(NEVER_MS)
+    free_ms: Millis = Millis(0)
+
+    def look(self, alarms: Alarms, now: Millis) -> None:
+        """Have a change looked at, now or as soon as it may be, however often this is asked."""
+        self._at(alarms, max(now, self.free_ms))
+
+    def foresee(self, alarms: Alarms, now: Millis, at_ms: Millis) -> None:
+        """Have a moment looked at that is foreseen: then if it is near, else half-way.
+
+        Shares of an instance shift as speeds are measured, and prices change: spending that is up
+        to twice as fast from now on is stopped in time.
+        """
+        left_ms = at_ms - now
+        self._at(alarms, at_ms if left_ms <= _NEAR_MS else Millis(now + left_ms // 2))
+
+    def rings(self, now: Millis) -> bool:
+        """Whether the sum is to be looked at now; that look is over then."""
+        if now < self.next_ms:
+            return False
+        self.next_ms = Millis(NEVER_MS)
+        return True
+
+    def _at(self, alarms: Alarms, at_ms: Millis) -> None:
+        if at_ms < self.next_ms:
+            self.next_ms = at_ms
+            alarms.at(at_ms, self.alarm)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -10,6 +11,8 @@ from eva_lab.simulator.cluster.delays import EqualDelays
 from eva_lab.simulator.cluster.journal import MemoryJournal
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.policy_registry import policies
+from eva_master.control.features.capping import memory
+from eva_master.control.features.capping.spending import spending
 from eva_master.control.measure import ledger
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
@@ -19,7 +22,9 @@ from eva_master.model.feed import FeedEvent, FeedKind
 from eva_master.model.fleet.nodes import OwnedNode, taken_for_empty_ms
 from eva_master.model.job import Deadline, ElasticGang, JobSpec, JobStage, Restarts
 from eva_master.model.planning.suspension import Suspender
+from eva_master.model.records import TaskRun
 from eva_master.model.resources import Resources
+from eva_master.packing.valuation.job_valuation import Reservation
 from eva_wire.values.errors import CostCapReached
 from eva_wire.values.ids import MILLION, InstanceId, JobId, Millis, Price, RunId, micro_usd
 from eva_wire.values.states import JobState, RunState
@@ -120,6 +125,56 @@ def test_a_job_stops_below_its_cap_and_close_to_it(spec: JobSpec, policy: str) -
         "most of its max_cost is spent",
         "suspended at its max_cost",
     ]
+
+
+def test_a_share_that_grows_while_nothing_moves_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measured speeds make the neighbour's task worth less, so that the job pays more."""
+    world = World(LARGE)
+    cap = 0.16
+    world.submit(capped("a", 2, dollars=cap))
+    world.submit(job("neighbour", 6, minutes=600))
+    world.play(20)
+    (place,) = world.state.live
+    reservation = State.reservation
+
+    def shifted(state: State, run: TaskRun) -> Reservation:
+        found = reservation(state, run)
+        if run.job == "a-1":
+            return found
+        assert found.offering is not None
+        return replace(found, offering=replace(found.offering, price=Price(found.price // 4)))
+
+    monkeypatch.setattr(State, "reservation", shifted)
+    world.play(300)
+    assert list(world.state.live) == [place], "nothing moved"
+    record = world.state.jobs[JobId("a-1")]
+    assert record.suspension is not None
+    assert 0.8 * cap < world.spent("a-1") <= cap
+
+
+def test_the_spending_of_a_large_job_is_not_worked_out_at_each_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each of its places is charged anew; tasks lose them one after the other."""
+    looks = []
+
+    def counted(*given: object) -> object:
+        looks.append(given[-1])
+        return spending(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(memory, "spending", counted)
+    world = World(SMALL, policy="no_packing")
+    tasks = 120
+    world.submit(capped("a", *[2] * tasks, dollars=100, array=True))
+    world.play(8)
+    assert len(world.state.in_hand(JobId("a-1"))) == tasks
+    looks.clear()
+    for index, place in enumerate(world.workers.agents()):
+        world.timeline.after(40 * index, partial(world.workers.leave, place))
+    world.play(1)
+    moved = sum(run.attempt > 1 or not run.instance for run in world.state.runs.values())
+    assert moved > 0.8 * tasks
+    assert len(looks) < 0.6 * tasks
 
 
 def test_it_goes_on_with_a_higher_cap_alone_and_from_its_checkpoint() -> None:

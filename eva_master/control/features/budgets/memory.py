@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from eva_master.control.alarms import Alarm, Wake
+from eva_master.control.alarms import Alarm, Wake, Watch
 from eva_master.control.features.budgets.spending import (
     ALL_PERCENT,
     MonthSpending,
@@ -37,14 +37,14 @@ class BudgetMemory(Feature):
     def __init__(self) -> None:
         self.stopped: dict[str, str] = {}
         self._changed = False
-        self._looks_ms = Millis(0)
+        self._watch = Watch(Alarm(Wake.BUDGET))
 
     def started(self, turn: Turn) -> None:
         """Have spending looked at before a job starts or goes on."""
         if limits_of_months(turn.settings) or any(
             _rests(turn.state.jobs[job]) for job in turn.state.active
         ):
-            turn.alarms.at(turn.now, Alarm(Wake.BUDGET))
+            self._watch.look(turn.alarms, turn.now)
 
     def run_changed(self, turn: Turn, old: TaskRun | None, run: TaskRun) -> None:
         """Note that a task run comes to an instance or leaves it."""
@@ -61,10 +61,12 @@ class BudgetMemory(Feature):
         """Have spending looked at in the next turn, or as soon as it may be looked at again."""
         if self._changed and limits_of_months(turn.settings):
             self._changed = False
-            turn.alarms.at(Millis(max(turn.now, self._looks_ms)), Alarm(Wake.BUDGET))
+            self._watch.look(turn.alarms, turn.now)
 
     def ring(self, turn: Turn, alarm: Alarm) -> None:
         """Look at what is spent: tell of it, stop owners, and let them go on."""
+        if not self._watch.rings(turn.now):
+            return
         month, following = month_of(turn.now)
         until = date_of(following // DAY_MS)
         spent = spendings(turn.state, turn.settings, turn.now)
@@ -79,10 +81,10 @@ class BudgetMemory(Feature):
         if changed:
             self._touch(turn)
         if limits_of_months(turn.settings):
-            self._looks_ms = Millis(turn.now + _PAUSE_MS)
+            self._watch.free_ms = Millis(turn.now + _PAUSE_MS)
             times = [Millis(turn.now + of.in_ms) for of in spent if of.in_ms is not None]
-            next_look = max(min(times, default=following), self._looks_ms)
-            turn.alarms.at(min(next_look, following), alarm)
+            next_ms = max(min(times, default=following), self._watch.free_ms)
+            self._watch.foresee(turn.alarms, turn.now, min(next_ms, following))
 
     def _levels(
         self, turn: Turn, spent: Iterable[MonthSpending], month: Millis, until: str

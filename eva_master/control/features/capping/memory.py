@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eva_master.control.alarms import Alarm, Wake
+from eva_master.control.alarms import Alarm, Wake, Watch
 from eva_master.control.features.capping.spending import spending
 from eva_master.control.turn.turn import Feature, Turn
 from eva_master.model.records import Instance, Job, TaskRun
@@ -13,6 +13,8 @@ from eva_wire.values.states import TERMINAL_JOB
 class CappingMemory(Feature):
     """Watches what jobs with a cap are charged: each change of a place or a price counts anew.
 
+    Shares of an instance shift as speeds are measured too, so a far moment is looked at on the way.
+
     Attributes:
         reached: Jobs that are to stop now.
         told: Jobs of whose cap most is spent.
@@ -21,7 +23,8 @@ class CappingMemory(Feature):
     wakes = frozenset({Wake.CAP})
 
     def __init__(self) -> None:
-        self._jobs: set[JobId] = set()
+        self._watched: dict[JobId, Watch] = {}
+        """Jobs with a cap that have not ended."""
         self.reached: set[JobId] = set()
         self.told: set[JobId] = set()
 
@@ -35,24 +38,25 @@ class CappingMemory(Feature):
         if job.max_cost is None:
             return
         if job.state in TERMINAL_JOB:
-            for jobs in (self._jobs, self.reached, self.told):
-                jobs.discard(job.id)
+            self._watched.pop(job.id, None)
+            self.reached.discard(job.id)
+            self.told.discard(job.id)
         elif old is None or old.max_cost != job.max_cost:
-            self._jobs.add(job.id)
-            self._look(turn, job.id)
+            watch = self._watched.setdefault(job.id, Watch(Alarm(Wake.CAP, job.id)))
+            watch.look(turn.alarms, turn.now)
 
     def run_changed(self, turn: Turn, old: TaskRun | None, run: TaskRun) -> None:
         """Count anew for all that share an instance which a task run comes to or leaves."""
         place = None if old is None else old.instance
-        if self._jobs and place != run.instance:
-            if run.job in self._jobs:
-                self._look(turn, run.job)
+        if self._watched and place != run.instance:
+            if run.job in self._watched:
+                self._watched[run.job].look(turn.alarms, turn.now)
             self._look_on(turn, place)
             self._look_on(turn, run.instance)
 
     def instance_changed(self, turn: Turn, old: Instance | None, instance: Instance) -> None:
         """Count anew for all on an instance that is billed from now on, or at another price."""
-        if old is None or not self._jobs:
+        if old is None or not self._watched:
             return
         if (old.up_ms, old.offering.price) != (instance.up_ms, instance.offering.price):
             self._look_on(turn, instance.id)
@@ -60,11 +64,13 @@ class CappingMemory(Feature):
     def ring(self, turn: Turn, alarm: Alarm) -> None:
         """Work out when a job comes to its cap; have it converged if that is now."""
         job = turn.state.jobs.get(JobId(alarm.about))
-        if job is None or job.id not in self._jobs:
+        watch = self._watched.get(JobId(alarm.about))
+        if job is None or watch is None or not watch.rings(turn.now):
             return
         counted = spending(turn.state, turn.settings, job, turn.now)
         if counted is None:
             return
+        watch.free_ms = Millis(turn.now + counted.blind_ms)
         if counted.stop_ms is not None and counted.stop_ms <= turn.now:
             self.reached.add(job.id)
             turn.touch_job(job.id)
@@ -74,15 +80,10 @@ class CappingMemory(Feature):
             turn.touch_job(job.id)
         for at_ms in (counted.told_ms, counted.stop_ms):
             if at_ms is not None and at_ms > turn.now:
-                turn.alarms.at(at_ms, alarm)
+                watch.foresee(turn.alarms, turn.now, at_ms)
 
     def _look_on(self, turn: Turn, place: InstanceId | None) -> None:
         if place is not None:
             for job in turn.state.company.jobs_on(place):
-                if job in self._jobs:
-                    self._look(turn, job)
-
-    @staticmethod
-    def _look(turn: Turn, job: JobId) -> None:
-        """Have a job's spending worked out in the next turn, at once, however often it is asked."""
-        turn.alarms.at(Millis(turn.now), Alarm(Wake.CAP, job))
+                if job in self._watched:
+                    self._watched[job].look(turn.alarms, turn.now)

@@ -15,6 +15,9 @@ from eva_wire.values.ids import MILLIS_PER_HOUR as HOUR_MS
 _TOLD_PPM = 800_000
 """Part of the cap at which its owner is told, in millionths."""
 
+_AT_ONCE, _BLIND_MS = 100, 100
+"""For so many tasks with a place, each of which is charged, nothing is worked out for so long."""
+
 
 @dataclass(frozen=True, slots=True)
 class Spending:
@@ -24,11 +27,14 @@ class Spending:
         spent: Charged so far, in micro-dollars.
         stop_ms: When the rest just pays for a stop; `None` if it never comes to that.
         told_ms: When most of the cap is spent; `None` if that never happens.
+        blind_ms: The time for which it is not worked out again, nothing for all but large jobs. A
+            stop comes that much earlier.
     """
 
     spent: int
     stop_ms: Millis | None
     told_ms: Millis | None
+    blind_ms: int
 
 
 def spending(state: Records, settings: Settings, job: Job, now: Millis) -> Spending | None:
@@ -48,13 +54,15 @@ def spending(state: Records, settings: Settings, job: Job, now: Millis) -> Spend
     exact = ledger.job_account(state, job.id, now).charged
     hourly = ledger.job_account(state, job.id, Millis(now + HOUR_MS)).charged - exact
     cap, spent = job.max_cost * HOUR_MS, micro_usd(exact)
+    blind_ms = len(state.in_hand(job.id)) // _AT_ONCE * _BLIND_MS
     if hourly <= 0:
-        return Spending(spent, now if exact >= cap else None, None)
-    stop_ms = stopping_ms(job.spec, settings)
+        return Spending(spent, now if exact >= cap else None, None, blind_ms)
+    stop_ms = stopping_ms(job.spec, settings) + blind_ms
     until_cap_ms = (cap - exact) * HOUR_MS // hourly
     until_told_ms = (cap * _TOLD_PPM // MILLION - exact) * HOUR_MS // hourly
     return Spending(
         spent,
         Millis(now + max(0, until_cap_ms - stop_ms)),
         Millis(now + max(0, until_told_ms)),
+        blind_ms,
     )
