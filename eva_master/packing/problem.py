@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import le
@@ -130,9 +130,7 @@ class Problem:
         self.cache = cache = cache or PlannerCache()
         self.runs = by_id(snapshot.runs)
         self.jobs = by_id(snapshot.jobs)
-        self.instances: Mapping[InstanceId, InstanceView] = {
-            instance.id: instance for instance in snapshot.instances
-        }
+        self.instances: Mapping[InstanceId, InstanceView] = by_id(snapshot.instances)
         self.sold_as: Mapping[InstanceId, OfferingId] = {
             instance.id: instance.offering.id for instance in snapshot.instances
         }
@@ -242,7 +240,7 @@ class Problem:
         if multi_task_view and any(shape.part.speeds for shape in shape_of.values()):
             of_run = {run.id: trait for run, trait in zip(self.snapshot.runs, traits, strict=True)}
             parts_of: dict[tuple[tuple[TaskTraits, ...], bool], list[GangPart] | None] = {}
-            for job in self._whole_gangs():
+            for job in self.gangs:
                 gang, split = (
                     tuple(of_run[name] for name in job.runs),
                     job.spec.training.split_batch,
@@ -263,9 +261,10 @@ class Problem:
                     shape_in_gang[name] = trait.as_part(part)
         return shape_of, shape_in_gang
 
-    def _whole_gangs(self) -> Iterator[JobView]:
+    @cached_property
+    def gangs(self) -> Sequence[JobView]:
         """Gangs of more than one task run."""
-        return (j for j in self.snapshot.jobs if j.spec.kind is JobKind.GANG and len(j.runs) > 1)
+        return [j for j in self.snapshot.jobs if j.spec.kind is JobKind.GANG and len(j.runs) > 1]
 
     def _gang_charges(
         self,
@@ -275,7 +274,7 @@ class Problem:
         traits: Sequence[TaskTraits],
     ) -> dict[str, int]:
         """Summed reservation prices of each gang's members."""
-        jobs = {job.id for job in self._whole_gangs()}
+        jobs = {job.id for job in self.gangs}
         charges: dict[str, int] = dict.fromkeys(jobs, 0)
         if jobs:
             for run, trait in zip(self.snapshot.runs, traits, strict=True):

@@ -75,6 +75,10 @@ def configure(
     """
     buy = packer or partial(pack, problem)
     runs = sorted(movable, key=lambda run: _urgency(problem, run))
+    if not runs:
+        task_sets: dict[Host, TaskSet] = {}
+        task_sets.update(problem.standing.task_sets.items())
+        return Configuration(problem.standing.places, task_sets, (), {})
     between = between_places(problem.snapshot, problem.instances)
     held: set[str] = {*between}
     for attempt in itertools.count():
@@ -111,10 +115,11 @@ class Sums:
 def sums(problem: Problem, configuration: Configuration) -> Sums:
     """Work out what a configuration comes to; equal instances are looked at once."""
     new = {launch.key: launch.offering.id for launch in configuration.launches}
-    alike: dict[tuple[OfferingId, frozenset[tuple[int, int]]], int] = {}
+    alike: dict[tuple[OfferingId, tuple[tuple[int, int], ...]], int] = {}
     for host, task_set in configuration.task_sets.items():
         offering = new[host] if isinstance(host, int) else problem.sold_as[host]
-        key = offering, frozenset(task_set.items())
+        # Equal sets in another order are looked at again, which costs less than to sort all.
+        key = offering, tuple(task_set.items())
         alike[key] = alike.get(key, 0) + 1
     savings = lost = price = 0
     for (name, tasks), number in alike.items():

@@ -19,7 +19,6 @@ from eva_master.model.planning.snapshot import RunView
 from eva_master.packing.configuration.build import Host
 from eva_master.packing.problem import Problem
 from eva_master.packing.valuation.migration_cost import expected_migration_cost
-from eva_wire.values.bounds import JobKind
 from eva_wire.values.ids import MILLION, Exact, Millis, RunId
 
 _PLACES_LAST_MS = 1_000
@@ -120,11 +119,7 @@ class MoveCosts:
         self.home: dict[RunId, Host] = {}
         latest, idle, pays = latest or {}, dict[str, int](), dict[str, int]()
         now = problem.snapshot.now_ms
-        whole = {
-            job.id
-            for job in problem.snapshot.jobs
-            if job.spec.kind is JobKind.GANG and job.runs[1:]
-        }
+        whole = {job.id for job in problem.gangs}
         for run in problem.snapshot.runs:
             if run.instance is None or run.instance not in problem.instances:
                 if run.job in whole:

@@ -12,7 +12,6 @@ from eva_master.packing.local_search.cost_model import MoveCosts, gang_loss
 from eva_master.packing.local_search.load_cache import Load, LoadCache
 from eva_master.packing.problem import Problem
 from eva_master.packing.room import more_of
-from eva_wire.values.bounds import JobKind
 from eva_wire.values.ids import MILLION, InstanceId, Millis, RunId
 
 NEW = -1
@@ -167,14 +166,10 @@ def _groups(
 
 def _bound(problem: Problem, ids: Sequence[RunId]) -> set[int]:
     """Members of gangs of which another one has no place: they move together or not at all."""
-    placed = set(ids)
-    jobs = [problem.runs[id_].job for id_ in ids]
-    parted = {
-        name
-        for name in set(jobs)
-        if (job := problem.jobs[name]).spec.kind is JobKind.GANG and not placed.issuperset(job.runs)
-    }
-    return {run for run, job in enumerate(jobs) if job in parted}
+    placed = set(ids) if problem.gangs else set()
+    parted = {job.id for job in problem.gangs if not placed.issuperset(job.runs)}
+    runs = enumerate(ids if parted else ())
+    return {run for run, id_ in runs if problem.runs[id_].job in parted}
 
 
 def _limits(problem: Problem, cache: LoadCache) -> dict[int, int]:

@@ -15,6 +15,7 @@ from eva_master.packing.lp.pricing import knapsack
 from eva_master.packing.lp.pricing.depth_first import DepthFirstSearch, LossTable
 from eva_master.packing.lp.pricing.greedy_columns import GreedyColumns
 from eva_master.packing.lp.pricing.knapsack import Floats, KnapsackProblem, KnapsackResult
+from eva_master.packing.lp.pricing.remembered import Answers
 from eva_master.packing.lp.pricing.workload_multisets import MultisetSearch
 from eva_master.packing.lp.restricted_master import Relaxation, Relaxed
 from eva_master.packing.problem import Problem
@@ -173,6 +174,7 @@ class Generator:
         self._bound = 0.0
         self._center: Relaxed | None = None
         self._multiset_searches: dict[Family, MultisetSearch] = {}
+        self._answers = problem.cache.remembered("answers", problem.throughput, Answers, limit=1)
         self._depth_first: dict[Family, DepthFirstSearch] = {}
         self._greedy_columns: dict[Family, GreedyColumns] = {}
         self._slow: dict[Family, Floats] = {}
@@ -422,7 +424,7 @@ class Generator:
         if not self._interference:
             return knapsack.search(question)
         if self._proving:
-            return self._multiset_searches[family].run(question)
+            return self._answers.run(self._multiset_searches[family], question)
         return self._depth_first[family].run(question)
 
     def _lower(self) -> int:

@@ -14,7 +14,7 @@ from eva_master.model.catalog import Offering
 from eva_master.model.planning.snapshot import RunView
 from eva_master.packing.configuration.build import Configuration, Host
 from eva_master.packing.local_search.cost_model import CostWeights
-from eva_master.packing.problem import Problem
+from eva_master.packing.problem import Problem, TaskSet
 from eva_master.packing.valuation.migration_cost import expected_migration_cost
 from eva_master.packing.valuation.reservation_price import relative_speed
 from eva_wire.values.bounds import JobKind
@@ -55,6 +55,8 @@ class CostsToTheEnd:
     def __init__(self, problem: Problem, terms: CostWeights) -> None:
         self.problem = problem
         self._terms = terms
+        self._on_sale = [sold for name, sold in problem.by_id.items() if problem.buyable(name)]
+        self._holding: dict[frozenset[tuple[int, int]], Offering | None] = {}
 
     def stays(
         self, configuration: Configuration, runs: Iterable[RunId]
@@ -168,8 +170,7 @@ class CostsToTheEnd:
         problem, family = self.problem, offering.type.family
         tasks = Counter(problem.class_of[stay.run.id] for stay in rest)
         moves, options = sum(self.move(stay.run) for stay in rest), list[int]()
-        sold = (offering for name, offering in problem.by_id.items() if problem.buyable(name))
-        shared = next((candidate for candidate in sold if problem.fits(candidate.id, tasks)), None)
+        shared = self._cheapest(tasks)
         if shared is not None and shared.price < offering.price:
             boot = offering.price * shared.type.boot_ms
             moved = [self._elsewhere(stay, since_ms, family, shared.type.family) for stay in rest]
@@ -185,6 +186,14 @@ class CostsToTheEnd:
                 held += own.price * (until_ms - since_ms)
             options.append(boot + moves + held)
         return min(options, default=None)
+
+    def _cheapest(self, tasks: TaskSet) -> Offering | None:
+        """The cheapest offering on sale that holds some tasks."""
+        key = frozenset(tasks.items())
+        if key not in self._holding:
+            fitting = (sold for sold in self._on_sale if self.problem.fits(sold.id, tasks))
+            self._holding[key] = next(fitting, None)
+        return self._holding[key]
 
     def _lost(self, stays: Sequence[Stay], offering: Offering) -> int:
         """Loss of tasks beside each other, in micro-dollars per hour.

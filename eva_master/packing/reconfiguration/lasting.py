@@ -14,7 +14,7 @@ time has passed.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import KeysView, Mapping, Sequence, Set
 
 from eva_master.model.planning.plan import NewInstance
 from eva_master.packing.configuration.build import Configuration, Host
@@ -25,7 +25,6 @@ from eva_master.packing.reconfiguration.costs_to_the_end import (
     Stay,
     sold_as,
 )
-from eva_wire.values.bounds import JobKind
 from eva_wire.values.ids import RunId
 
 _Place = tuple[bool, Host]
@@ -60,15 +59,18 @@ def lasting(
         if not ends or max(ends) >= terms.horizon_ms or not before.places.keys() >= part:
             continue
         if not _pays(costs, before, after, part):
-            left_out |= part
+            left_out.update(part)
     if not left_out:
         return after
     mixed = _mixed(problem, before, after, left_out)
     return mixed if _within_limits(problem, mixed) else after
 
 
-def _parts(problem: Problem, before: Configuration, after: Configuration) -> list[set[RunId]]:
-    """Task runs on instances that change, in groups that have no instance in common."""
+def _parts(problem: Problem, before: Configuration, after: Configuration) -> list[KeysView[RunId]]:
+    """Task runs on instances that change, in groups that have no instance in common.
+
+    Each group is in the order of the places, whatever Python's hashes are.
+    """
     leaders: dict[_Place | str, _Place | str] = {}
 
     def leader(name: _Place | str) -> _Place | str:
@@ -79,21 +81,32 @@ def _parts(problem: Problem, before: Configuration, after: Configuration) -> lis
 
     changed: list[_Place] = []
     for run, host in after.places.items():
-        place, earlier = (isinstance(host, int), host), before.places.get(run)
-        if earlier is not None:
-            # Keys of new instances mean other ones before.
-            leaders[leader((False, earlier))] = leader(place)
-        job = problem.jobs[problem.runs[run].job]
-        if job.spec.kind is JobKind.GANG and len(job.runs) > 1:
-            leaders[leader(job.id)] = leader(place)
-        if earlier != host or isinstance(host, int):
-            changed.append(place)
+        earlier, new = before.places.get(run), isinstance(host, int)
+        if earlier != host or new:
+            changed.append((new, host))
+            if earlier is not None:
+                # Keys of new instances mean other ones before.
+                leaders[leader((False, earlier))] = leader((new, host))
+    if not changed:
+        return []
+    for job in problem.gangs:
+        for run in job.runs:
+            if run in after.places:
+                host = after.places[run]
+                leaders[leader(job.id)] = leader((isinstance(host, int), host))
     affected = {leader(place) for place in changed}
-    parts: defaultdict[_Place | str, set[RunId]] = defaultdict(set)
-    for run, host in after.places.items() if affected else ():
-        if (first := leader((isinstance(host, int), host))) in affected:
-            parts[first].add(run)
-    return list(parts.values())
+    part_of = {
+        place[1]: first
+        for place in list(leaders)
+        if isinstance(place, tuple)
+        and place[0] == isinstance(place[1], int)
+        and (first := leader(place)) in affected
+    }
+    parts: defaultdict[_Place | str, dict[RunId, None]] = defaultdict(dict)
+    for run, host in after.places.items():
+        if host in part_of:
+            parts[part_of[host]][run] = None
+    return [part.keys() for part in parts.values()]
 
 
 def _pays(
@@ -149,7 +162,7 @@ def _mixed(
     launches: list[NewInstance] = []
     names: dict[tuple[bool, int], int] = {}
     places: dict[RunId, Host] = {}
-    sets: defaultdict[Host, Counter[int]] = defaultdict(Counter)
+    sets: dict[Host, dict[int, int]] = {}
     for run in after.places:
         source = before if run in left_out else after
         host = source.places[run]
@@ -160,8 +173,9 @@ def _mixed(
                 launches.append(NewInstance(len(launches), sold_as(problem, source, host)))
             host = names[key]
         places[run] = host
-        sets[host][problem.class_of[run]] += 1
-    return Configuration(places, dict(sets), tuple(launches), after.unplaced)
+        task_set, number = sets.setdefault(host, {}), problem.class_of[run]
+        task_set[number] = task_set.get(number, 0) + 1
+    return Configuration(places, sets, tuple(launches), after.unplaced)
 
 
 def _within_limits(problem: Problem, configuration: Configuration) -> bool:

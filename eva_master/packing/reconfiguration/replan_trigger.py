@@ -9,7 +9,7 @@ from eva_master.packing.bins.replan_trigger import happened
 from eva_master.packing.configuration.build import Configuration
 from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.reconfiguration.memory import ReconfigurationMemory
-from eva_master.packing.reconfiguration.state_digest import state_digest
+from eva_master.packing.reconfiguration.state_digest import StateDigest
 from eva_wire.values.ids import OfferingId
 
 _MOST_ANSWERS = 3
@@ -57,8 +57,8 @@ class ReplanTrigger:
         self._spot = _on_sale(snapshot) if markets else ()
         offered = not set(memory.spot).issuperset(self._spot)
         self._asked = since.due or offered
-        self._known = f"{self._learned} {options}"
-        self._state = state_digest(snapshot, self._known) if self._asked else ""
+        self._digest = StateDigest(snapshot, f"{self._learned} {options}") if self._asked else None
+        self._state = "" if self._digest is None else self._digest.of()
         self._answers = memory.answers if self._asked and self._state == memory.aimed_at else 0
         self.full = self._asked and self._answers < _MOST_ANSWERS
         self.partial = self.full or self._learned != memory.learned
@@ -75,18 +75,17 @@ class ReplanTrigger:
         )
 
     def answered(
-        self, memory: ReconfigurationMemory, snapshot: Snapshot, configuration: Configuration
+        self, memory: ReconfigurationMemory, configuration: Configuration
     ) -> ReconfigurationMemory:
         """Memory of the answer for the next round.
 
         Args:
             memory: The result of `remember`.
-            snapshot: The cluster.
             configuration: The one that was chosen.
         """
-        if not self.full:
+        if not self.full or self._digest is None:
             return memory
-        aimed_at = state_digest(snapshot, self._known, configuration)
+        aimed_at = self._digest.of(configuration)
         answers = _MOST_ANSWERS if aimed_at == self._state else self._answers + 1
         return replace(memory, aimed_at=aimed_at, answers=answers)
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.packing.configuration.build import Configuration
+from eva_master.packing.configuration.build import Configuration, Host
 from eva_master.packing.precedence import precedence
-from eva_wire.values.ids import RunId
 
 
-def state_digest(snapshot: Snapshot, known: str, configuration: Configuration | None = None) -> str:
-    """Digest all that decides whether a reconfiguration pays, but for the time.
+class StateDigest:
+    """Digests all that decides whether a reconfiguration pays, but for the time.
 
     Instances are anonymous: only their offering and their tasks matter; empty ones do not count.
     The remaining work is a matter of time and left out.
@@ -21,21 +19,23 @@ def state_digest(snapshot: Snapshot, known: str, configuration: Configuration | 
     Args:
         snapshot: The cluster.
         known: Other inputs of the decision: learned values, and the policy's options.
-        configuration: The planned places; `None` for the present ones.
     """
-    digest = hashlib.sha256(known.encode())
-    parts: list[Iterable[object]] = [
-        _market(snapshot),
-        _jobs(snapshot),
-        _places(snapshot, configuration),
-    ]
-    if snapshot.claims:
-        parts.append(_claims(snapshot))
-    for part in parts:
-        for line in part:
-            digest.update(f"\n{line}".encode())
-        digest.update(b"\n\n")
-    return digest.hexdigest()[:32]
+
+    def __init__(self, snapshot: Snapshot, known: str) -> None:
+        self._snapshot = snapshot
+        self._begun = hashlib.sha256(known.encode())
+        for part in (_market(snapshot), _jobs(snapshot), _claims(snapshot)):
+            self._begun.update(f"\n\n{[*part]}".encode())
+
+    def of(self, configuration: Configuration | None = None) -> str:
+        """The digest for some places.
+
+        Args:
+            configuration: The planned places; `None` for the present ones.
+        """
+        digest = self._begun.copy()
+        digest.update(f"\n\n{_places(self._snapshot, configuration)}".encode())
+        return digest.hexdigest()[:32]
 
 
 def _market(snapshot: Snapshot) -> Iterator[object]:
@@ -60,15 +60,20 @@ def _claims(snapshot: Snapshot) -> Iterator[object]:
         yield claim.runs, claim.priority, claim.equals, kept, claim.slots
 
 
-def _places(snapshot: Snapshot, configuration: Configuration | None) -> list[str]:
-    residents: dict[object, list[RunId]] = defaultdict(list)
-    offerings: dict[object, str] = {each.id: each.offering.id for each in snapshot.instances}
+def _places(snapshot: Snapshot, configuration: Configuration | None) -> list[object]:
+    """Task runs with a place, the number of each one's instance, and the instances' offerings.
+
+    Instances have numbers in the order of the first task run on each.
+    """
+    offerings: dict[Host | None, str] = {each.id: each.offering.id for each in snapshot.instances}
     if configuration is None:
-        for run in snapshot.runs:
-            if run.instance in offerings:
-                residents[run.instance].append(run.id)
+        hosts: Iterable[Host | None] = (run.instance for run in snapshot.runs)
     else:
         offerings |= {launch.key: launch.offering.id for launch in configuration.launches}
-        for placed, host in configuration.places.items():
-            residents[host].append(placed)
-    return sorted(f"{offerings[host]} {sorted(runs)}" for host, runs in residents.items())
+        hosts = (configuration.places.get(run.id) for run in snapshot.runs)
+    placed = [
+        (run.id, host) for run, host in zip(snapshot.runs, hosts, strict=True) if host in offerings
+    ]
+    numbers: dict[Host | None, int] = {}
+    places = [numbers.setdefault(host, len(numbers)) for _, host in placed]
+    return [[run for run, _ in placed], places, [offerings[host] for host in numbers]]

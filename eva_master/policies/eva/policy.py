@@ -144,7 +144,7 @@ class Eva:
         moved = before.moved
         if trigger.partial:
             moved = recalled(latest, problem, self._terms, chosen)
-        rounds = trigger.answered(rounds, snapshot, chosen)
+        rounds = trigger.answered(rounds, chosen)
         if trigger.partial or trigger.waiting:
             rounds = replace(rounds, columns=NamedColumns.of(problem, optimizer.seeds(KEPT)))
         reasons = Reasons()

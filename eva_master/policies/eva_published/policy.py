@@ -74,7 +74,7 @@ class Published:
         present = configure(problem, ())
         options = self._options(problem, present, trigger, optimizer)
         chosen = self._choose(options, horizon)
-        rounds = trigger.answered(rounds, snapshot, chosen.configuration)
+        rounds = trigger.answered(rounds, chosen.configuration)
         if trigger.partial or trigger.waiting:
             rounds = replace(rounds, columns=NamedColumns.of(problem, optimizer.seeds(KEPT)))
         figures: Figures = {

@@ -49,6 +49,12 @@ class KnapsackProblem:
     nodes: int
     sets: WorkBudget = field(default_factory=WorkBudget)
 
+    def most(self) -> Ints:
+        """How many tasks of each class the machine holds, however many there are."""
+        fitting = self.capacity // np.maximum(self.need, 1)
+        most: Ints = np.where(self.need > 0, fitting, _UNLIMITED).min(axis=1)
+        return most
+
 
 @dataclass(frozen=True, slots=True)
 class KnapsackResult:
@@ -100,8 +106,7 @@ def items(question: KnapsackProblem, value: Floats, traits: Floats | None = None
     idx = np.flatnonzero((value > 0) & (counts > 0) & (need <= capacity).all(axis=1))
     if not idx.size:
         return None
-    need, value, counts = need[idx], value[idx], counts[idx]
-    most = np.where(need > 0, capacity // np.maximum(need, 1), _UNLIMITED).min(axis=1)
+    need, value, counts, most = need[idx], value[idx], counts[idx], question.most()[idx]
     size: Floats = need.astype(np.float64)
     if traits is not None:
         size = np.hstack([size, traits[idx]])
