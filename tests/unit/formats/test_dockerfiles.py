@@ -141,8 +141,9 @@ def test_images_that_are_built_on_are_told_once_for_their_platform(tmp_path: Pat
         "COPY --from=a /a /a\nCOPY --from=0 /a /b\nCOPY --from=x/y /a /c\nCOPY --from=x/z /a /d\n"
         "RUN --mount=type=bind,from=x/v,target=/v ls\nONBUILD COPY --from=x/later /a /e\n"
     )
-    bases = dict.fromkeys(dockerfile.check(tmp_path, "Dockerfile"))
-    assert list(bases) == [
+    sources = dockerfile.check(tmp_path, "Dockerfile")
+    assert sources.stages == {"a"}
+    assert list(dict.fromkeys(sources.images)) == [
         dockerfile.Base("debian:12"),
         dockerfile.Base("x/y", "linux/arm64"),
         dockerfile.Base("x/z", built_on=False),
@@ -154,9 +155,26 @@ def test_images_that_are_built_on_are_told_once_for_their_platform(tmp_path: Pat
     "line", ["ADD http://127.0.0.1/ /x", "COPY --from=eva-build:1 / /", "RUN --network=host ls"]
 )
 def test_what_an_image_has_done_in_builds_on_it_is_judged(line: str) -> None:
-    dockerfile.check_triggers("a/b", ["COPY . /app", "RUN pip install ."])
+    none = frozenset[str]()
+    dockerfile.check_triggers("a/b", ["COPY . /app", "RUN pip install ."], none)
     with pytest.raises(StartFailed, match="ONBUILD of image a/b"):
-        dockerfile.check_triggers("a/b", ["COPY . /app", line])
+        dockerfile.check_triggers("a/b", ["COPY . /app", line], none)
+
+
+def test_images_that_an_image_names_for_builds_on_it_are_told() -> None:
+    """Stages are those of the Dockerfile; what is for builds on what is built is for these."""
+    lines = [
+        "COPY --from=Tools /a /a",
+        "COPY --from=x/y:1 /a /b",
+        "COPY --from=x/y:1 /a /c",
+        "RUN --mount=type=bind,from=x/z ls",
+        "ONBUILD COPY --from=x/later /a /e",
+        "FROM x/hidden",
+    ]
+    assert dockerfile.check_triggers("a/b", lines, frozenset({"tools"})) == [
+        dockerfile.Base("x/y:1", built_on=False),
+        dockerfile.Base("x/z", built_on=False),
+    ]
 
 
 @pytest.mark.parametrize("text", HONEST.values(), ids=HONEST)

@@ -57,6 +57,19 @@ class Base:
     built_on: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What a Dockerfile is built of.
+
+    Attributes:
+        images: The images of registries that it uses.
+        stages: Names of its stages, in small letters.
+    """
+
+    images: list[Base]
+    stages: frozenset[str]
+
+
 def like_id(reference: str) -> bool:
     """Return whether an engine may take a reference to an image for the beginning of its id."""
     return _LIKE_ID.fullmatch(reference) is not None
@@ -67,7 +80,7 @@ def built_by_eva(reference: str) -> bool:
     return re.split("[:@]", reference.rpartition("/")[2])[0].lower() == _BUILT
 
 
-def check(context: Path, name: str) -> list[Base]:
+def check(context: Path, name: str) -> Sources:
     """Check that a Dockerfile uses its context, and images by names that only registries give.
 
     Args:
@@ -75,8 +88,8 @@ def check(context: Path, name: str) -> list[Base]:
         name: The Dockerfile's path in it.
 
     Returns:
-        The images of registries that it uses. `check_triggers` judges the own instructions of those
-        that it builds on.
+        Its images and stages. `check_triggers` judges the own instructions of the images that it
+        builds on.
 
     Raises:
         StartFailed: The file is too large, names an image by an id, by a name that builds have, or
@@ -98,21 +111,28 @@ def check(context: Path, name: str) -> list[Base]:
         raise StartFailed(f"{path.name} is larger than {_LARGEST >> 20} MiB")
     reader = _Reader(path.name)
     reader.read(content.decode(errors="replace"))
-    return reader.bases
+    return Sources(reader.bases, frozenset(reader.stages))
 
 
-def check_triggers(base: str, lines: Iterable[str]) -> None:
+def check_triggers(base: str, lines: Iterable[str], stages: frozenset[str]) -> list[Base]:
     """Check the instructions that an image has for builds on it (``ONBUILD``).
 
     Args:
         base: The image's name.
         lines: Its instructions.
+        stages: Names of the stages of the Dockerfile that builds on it.
+
+    Returns:
+        The images that they take files of.
 
     Raises:
         StartFailed: One of them would be refused in a Dockerfile.
     """
+    reader = _Reader(f"ONBUILD of image {base}")
+    reader.stages.update(stages)
     for line in lines:
-        _Reader(f"ONBUILD of image {base}").trigger(line)
+        reader.trigger(line)
+    return [image for image in reader.bases if not image.built_on]  # No trigger may have a FROM.
 
 
 class _Reader:
@@ -125,9 +145,9 @@ class _Reader:
     def __init__(self, name: str) -> None:
         self._name = name
         self._arguments: dict[str, str] = {}
-        self._stages: set[str] = set()
         self._began = False
         self.bases: list[Base] = []
+        self.stages: set[str] = set()
 
     def read(self, text: str) -> None:
         if _CONTROL.search(text):
@@ -195,7 +215,7 @@ class _Reader:
         platform = dict(word.partition("=")[::2] for word in rest.split(" ")).get("--platform", "")
         name = self._judge(words[0], "FROM")
         if len(words) > 2 and words[1].upper() == "AS":
-            self._stages.add(words[2].lower())
+            self.stages.add(words[2].lower())
         self._began = True
         if not name or name == _NOTHING:
             return
@@ -254,7 +274,7 @@ class _Reader:
     def _judge(self, word: str, where: str) -> str:
         """Judge a name of an image; returns it, empty for that of a stage."""
         name = self._filled_in(word)
-        if name.lower() in self._stages:
+        if name.lower() in self.stages:
             return ""
         if not _NAME.fullmatch(name):
             raise StartFailed(

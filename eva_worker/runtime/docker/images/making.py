@@ -138,9 +138,9 @@ class Images:
         try:
             await image.lay_out(build.context, directory / "context")
             context = directory / "context"
-            bases = await asyncio.to_thread(dockerfile.check, context, build.dockerfile)
-            for base in bases:
-                await self._check_base(base, making)
+            sources = await asyncio.to_thread(dockerfile.check, context, build.dockerfile)
+            for base in sources.images:
+                await self._check_base(base, sources.stages, making)
             making.tell(f"building image {tag} from {build.dockerfile}")
             output = _Output(making.tell)
             call = _Call(
@@ -155,14 +155,18 @@ class Images:
         finally:
             await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
 
-    async def _check_base(self, base: dockerfile.Base, making: _Preparation) -> None:
-        """Have an image for a build, and judge the instructions that it has for builds on it."""
+    async def _check_base(
+        self, base: dockerfile.Base, stages: frozenset[str], making: _Preparation
+    ) -> None:
+        """Have an image for a build, and those that its own instructions for builds on it name."""
         if not await in_thread("look for image", lambda: self._has(base.name, base.platform)):
             await self._pull(base.name, making, base.platform)
         if not base.built_on:
             return
         image = await in_thread("look for image", lambda: self._client.api.inspect_image(base.name))
-        dockerfile.check_triggers(base.name, image["Config"].get("OnBuild") or ())
+        triggers = image["Config"].get("OnBuild") or ()
+        for other in dockerfile.check_triggers(base.name, triggers, stages):
+            await self._check_base(other, stages, making)
 
     def _ask_to_build(
         self, tag: str, image: Image, build: Build, directory: Path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -156,6 +157,20 @@ async def test_a_build_on_a_private_image_fetches_it_and_sends_no_credentials(
     # The engine has all that it builds on, and is told no password for the build.
     assert helper.asked() == [f"get {images.name}"]
     assert PASSWORD not in "".join(told)
+
+
+@pytest.mark.registry
+async def test_an_image_may_take_files_of_a_private_one_in_builds_on_it(
+    runtime: DockerRuntime, images: PrivateRegistry, helper: Helper, client: Any
+) -> None:
+    helper.knows(PASSWORD)
+    base = f"FROM {dockerd.IMAGE}\nONBUILD COPY --from={images.image} /bin/busybox /copied\n"
+    client.images.build(fileobj=io.BytesIO(base.encode()), tag="acme/base:1", rm=True)
+    before = helper.asked()
+    reference = await runtime.prepare(built_by("FROM acme/base:1\n"), lambda line: None)
+    assert helper.asked() == [*before, f"get {images.name}"]
+    ls = client.containers.run(reference, ["ls", "/copied"], remove=True)
+    assert ls == b"/copied\n"
 
 
 @pytest.mark.registry
