@@ -79,13 +79,15 @@ class Stack:
             told: Called with a sentence if there is one.
 
         Raises:
-            CloudError: The change does not end within half an hour.
+            CloudError: The change does not end within half an hour, or the stack takes no others.
         """
         if (status := self._status() or "").endswith(_UNDER_WAY):
             told(f"The stack {self.name} is {status}: waiting for the end of that")
             self._until(
                 lambda: not (self._status() or "").endswith(_UNDER_WAY), "the stack is at rest"
             )
+        if refusal := _refusal(self.name, self._cluster, self._status() or ""):
+            raise refusal
 
     def parameters(self) -> dict[str, str]:
         """The values of this stack's parameters; none if there is no stack."""
@@ -115,10 +117,7 @@ class Stack:
         Raises:
             CloudError: The template or the parameters are refused.
         """
-        status = self._status()
-        if refusal := _refusal(self.name, self._cluster, status or ""):
-            raise refusal
-        exists = status is not None
+        exists = self.exists()
         declared = {parameter["ParameterKey"] for parameter in self._summary()}
         kept = declared & self.parameters().keys() - parameters.keys()
         stated: list[dict[str, Any]]
