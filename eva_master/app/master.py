@@ -430,7 +430,7 @@ class Master:
         self._cloud = self._open_cloud(config, self._inbox, self._clock, bootstrap)
         since = Millis(self._clock.now() - config.history_kept)
         state = self._restored(since)
-        state.wall = self._clock.wall
+        state.wall, state.journal_ms = self._clock.wall, self._clock.journal_ms
         machine = Machine(state, control_settings(config))
         self._inbox.post(SecretsListed(self._vault.names()))
         self._loop = Loop(

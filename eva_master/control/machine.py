@@ -100,9 +100,9 @@ class Machine:
         """Begin, or begin again after a crash: everything that still holds is said again."""
         context = self._context
         context.begin(now)
+        restored.begin(context)
         for started in context.features.started:
             started(context)
-        restored.begin(context)
         membership.follow_settings(context)
         context.plan_wanted = True
         context.touch_everything()

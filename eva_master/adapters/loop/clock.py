@@ -62,6 +62,10 @@ class LoopClock:
         read: Reads the clocks of this machine.
         saved: The journal's document; `None` if it has none.
         latest_ms: The latest time among the journal's other records.
+
+    Attributes:
+        wall: The wall clock, as of the last look.
+        journal_ms: The latest time on record when the master started.
     """
 
     def __init__(
@@ -70,6 +74,7 @@ class LoopClock:
         self._read = read
         clocks = read()
         self._time = LoopTime.begun(clocks, LoopTime.from_json(saved), latest_ms)
+        self.journal_ms = self._time.latest_ms
         ahead = AS_LOOP.seen(self._time.ahead_ms(clocks), self._time.at(clocks)).ahead_ms
         self.wall = WallClock(ahead)
         self._slept_ms = clocks.slept_ms

@@ -78,8 +78,8 @@ class State:
         memories: Memories of policies, by partition; the default partition has the empty name.
         market: The spot market. boots: Failed boots. valuation: Returns a voice's valuation of
             jobs.
-        sizes: Memory of instance types. trouble, wall: State of the cloud, wall clock; not
-            journalled.
+        sizes: Memory of instance types. trouble, wall, journal_ms: State of the cloud, wall clock,
+            when the journal was last written before this master; not journalled.
         dependencies: Jobs that wait for others. dags: Stages of DAGs. suspended: Suspended jobs.
             finished_tasks: Run times in arrays. estimates: Source of run-time estimates. company:
             Groups of task runs on instances, and their rates.
@@ -118,7 +118,7 @@ class State:
         self.unplaced = Unplaced()
         self.prices = Valuations(lambda: JobValuation(self.catalog), self.figures.rates)
         self.commands, self.names = dict[_Owned, JobId](), ActiveNames()
-        self.trouble, self.wall = CloudTrouble(None), AS_LOOP
+        self.trouble, self.wall, self.journal_ms = CloudTrouble(None), AS_LOOP, Millis(0)
         self.estimates = Estimates.POSTERIOR
         self.view_cache, self.tally = ViewCache(), Tally()
         self.handed: dict[JobId, Handed] = {}

@@ -18,6 +18,8 @@ from eva_wire.values.states import RunState
 
 _NAMES = 1_000
 """So many jobs, and so many instances, may have had names since the backup."""
+_EVENTS = 1_000_000
+"""So many events may have been told since the backup: readers go on after the last one."""
 _ATTEMPTS = 500
 """So many attempts of a task may have begun since then."""
 
@@ -32,6 +34,7 @@ def begin(context: Context) -> None:
         context.state.count(
             jobs=_NAMES,
             instances=_NAMES,
+            events=_EVENTS,
             restored_ms=context.now - counters.restored_ms,
             restored_mark=mark - counters.restored_mark,
         )

@@ -6,9 +6,6 @@ so that what they say to each other goes over the addresses that AWS would have 
 
 from __future__ import annotations
 
-import os
-import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,11 +15,9 @@ import yaml
 
 from deploy.acceptance.eva import Eva
 from tests.e2e.cluster import until
-from tests.fakes.aws.deployer import AMAZON_LINUX, OLD_IMAGE
 from tests.fakes.aws.purchases import aws_bill
-from tests.fakes.aws.service import CREDENTIALS, REGION, Aws
+from tests.fakes.aws.service import REGION, Aws
 from tests.fakes.datacentre import DataCentre, bundles
-from tests.fakes.paths import short_tempdir
 
 ZONES = [f"{REGION}a", f"{REGION}b"]
 HOUR_OF_LARGE, HOUR_OF_30_GIB = 89_250, 3_288
@@ -56,30 +51,6 @@ class Place:
         for name in subnets:
             ec2.associate_route_table(RouteTableId=table, SubnetId=name)
         return cls(vpc, subnets)
-
-
-@pytest.fixture
-def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Aws]:
-    server = Aws()
-    server.publish(AMAZON_LINUX, OLD_IMAGE)
-    for name in [name for name in os.environ if name.startswith("EVA_")]:
-        monkeypatch.delenv(name)
-    for name, value in CREDENTIALS.items():
-        monkeypatch.setenv(name.upper(), value)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-def centre(aws: Aws) -> Iterator[DataCentre]:
-    with tempfile.TemporaryDirectory(prefix="eva-dc-", dir=short_tempdir()) as home:
-        centre = DataCentre(aws, Path(home))
-        centre.start()
-        try:
-            yield centre
-        finally:
-            centre.close()
 
 
 def launched(aws: Aws, cluster: str) -> list[dict[str, Any]]:

@@ -188,11 +188,14 @@ class Account:
         return made["Subnet"]["SubnetId"], {}
 
     def _volume(self, properties: Any) -> tuple[str, dict[str, str]]:
-        made = self.client("ec2").create_volume(
+        ec2 = self.client("ec2")
+        made = ec2.create_volume(
             AvailabilityZone=properties["AvailabilityZone"],
             Size=int(properties["Size"]),
             TagSpecifications=[{"ResourceType": "volume", "Tags": properties.get("Tags", [])}],
         )
+        while made["State"] != "available":
+            made = ec2.describe_volumes(VolumeIds=[made["VolumeId"]])["Volumes"][0]
         return made["VolumeId"], {}
 
     def _interface(self, properties: Any) -> tuple[str, dict[str, str]]:

@@ -23,6 +23,7 @@ from tests.fakes.aws import signatures
 from tests.fakes.aws.herd import Herd
 from tests.fakes.aws.iam.guard import Guard
 from tests.fakes.aws.iam.roles import Made
+from tests.fakes.aws.instances import volumes
 from tests.fakes.aws.instances.consoles import Consoles
 from tests.fakes.aws.instances.sold import ON_DEMAND, add_missing_types, products
 from tests.fakes.aws.launch_rules import FORBIDDEN_TYPE, refusal
@@ -83,6 +84,7 @@ class LoopGateway:
             "slow": self._slow,
             "preflight": self._change_account,
             "identities": self._know,
+            "snapshots": lambda order: volumes.take_snapshots(self.resources()),
             "console": lambda order: self._consoles.write(**order),
             "forget": lambda order: self._begin(),
         }
@@ -202,6 +204,7 @@ class LoopGateway:
                     fault = "InsufficientInstanceCapacity"
                 elif form.get("ClientToken") not in self._launches:
                     fault = refusal(form, self._facts)
+            fault = fault or volumes.refusal(form)
             call = {"action": action, "outcome": fault, "at": time.time()}
             self._calls[cluster].append(call)
         if fault and fault != LOST:
@@ -218,10 +221,22 @@ class LoopGateway:
             return self._run_instances(cluster, form, environ, start, late=fault == LOST)
         if action == "DescribeSpotPriceHistory":
             return self._priced(environ, start)
-        moto = self._moto(environ, start)
+        moto = self._followed(form, environ, start)
         if fault == LOST:
             time.sleep(LATE_S)
         return moto
+
+    def _followed(
+        self, form: dict[str, str], environ: dict[str, Any], start: StartResponse
+    ) -> Iterable[bytes]:
+        """moto's answer, once what it means for volumes is noted."""
+        heads: list[Any] = []
+        answer = b"".join(self._moto(environ, lambda *head: heads.append(head)))
+        if heads[0][0] == "200 OK":
+            with self._lock:
+                answer = volumes.follow(form, answer)
+        start(*heads[0])
+        return [answer]
 
     def _console(self, form: dict[str, str], start: StartResponse) -> Iterable[bytes]:
         from moto.ec2.models.instance_types import INSTANCE_TYPES
@@ -517,6 +532,7 @@ def main() -> None:
     from werkzeug.serving import make_server
 
     add_missing_types()
+    volumes.install()
     gateway = LoopGateway(DomainDispatcherApplication(create_backend_app))
     guard = Guard(gateway, gateway.resources)
 

@@ -189,6 +189,11 @@ class Aws:
         """Have STS know more callers: ``secret``, ``arn`` and ``token`` by access key."""
         self._post("identities", dict(identities))
 
+    def take_snapshots(self) -> list[tuple[str, str]]:
+        """Have a day pass for the lifecycle policies of stacks: volumes with their snapshots."""
+        taken = self._post("snapshots", {})
+        return [(volume, snapshot) for volume, snapshot in taken]
+
     def write_on_console(self, ec2_id: str, text: str, *, post: bool = True) -> None:
         """Have an instance write to its console; see `instances.consoles`."""
         self._post("console", {"ec2_id": ec2_id, "text": text, "post": post})

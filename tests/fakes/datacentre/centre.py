@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.fakes.aws.instances.volumes import STARTS
 from tests.fakes.aws.service import Aws
 from tests.fakes.datacentre.machine import Machine
 
@@ -31,7 +34,9 @@ class DataCentre:
         self._aws, self._home = aws, home
         self._ec2 = aws.client("ec2")
         self.machines: dict[str, Machine] = {}
-        self._running: set[str] = set()
+        self._running: dict[str, str] = {}
+        """How often each was restarted through the API, of those that run."""
+        self._lock = threading.Lock()
         self._closing = threading.Event()
         self.failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="data centre", daemon=True)
@@ -53,6 +58,20 @@ class DataCentre:
             machine.close()
         assert self.failure is None, self.failure
 
+    def take_snapshots(self) -> list[str]:
+        """Have a day pass for the lifecycle policies of stacks.
+
+        Returns:
+            The snapshots: each has its disk as of one moment, whatever was written then.
+        """
+        with self._lock, contextlib.ExitStack() as held:
+            for name in self._running:
+                held.enter_context(self.machines[name].held())
+            taken = self._aws.take_snapshots()
+            for volume, snapshot in taken:
+                _copy(self._disk(volume), self._disk(snapshot))
+        return [snapshot for _, snapshot in taken]
+
     def logs(self) -> Iterator[tuple[str, str]]:
         """The console of each machine."""
         for name, machine in self.machines.items():
@@ -61,7 +80,8 @@ class DataCentre:
     def _run(self) -> None:
         try:
             while not self._closing.wait(_POLL_S):
-                self._look()
+                with self._lock:
+                    self._look()
         except BaseException as error:
             self.failure = error
             raise
@@ -69,43 +89,52 @@ class DataCentre:
     def _look(self) -> None:
         for instance in _described(self._ec2):
             name, state = instance["InstanceId"], instance["State"]["Name"]
+            starts = _tags(instance).get(STARTS, "")
             machine = self.machines.get(name)
             if state == "running" and machine is None and self._boots(instance):
                 machine = self.machines[name] = self._made(instance)
             if machine is None:
                 continue
-            if state == "running" and name not in self._running:
-                self._running.add(name)
+            if state == "running" and self._running.get(name) != starts:
+                if name in self._running:
+                    machine.stop()
+                self._running[name] = starts
                 machine.boot()
             elif state == "running":
+                if _USES in _tags(instance):
+                    machine.plug(self._volumes(instance))
                 machine.look()
                 if machine.off:
                     self._off(name)
             elif name in self._running:
-                self._running.discard(name)
+                del self._running[name]
                 machine.stop() if state in ("stopping", "stopped") else machine.lose()
 
     def _boots(self, instance: dict[str, Any]) -> bool:
         """Whether an instance is of a cluster, and all that it has is attached to it."""
-        tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", ())}
+        tags = _tags(instance)
         return "eva:instance" in tags or (_USES in tags and len(self._volumes(instance)) > 0)
 
     def _volumes(self, instance: dict[str, Any]) -> dict[str, Path]:
         filters = [{"Name": "attachment.instance-id", "Values": [instance["InstanceId"]]}]
         volumes = self._ec2.describe_volumes(Filters=filters)["Volumes"]
-        root = {mapped["Ebs"]["VolumeId"] for mapped in instance.get("BlockDeviceMappings", ())}
         disks: dict[str, Path] = {}
         for volume in volumes:
-            device = volume["Attachments"][0]["Device"]
-            if volume["VolumeId"] in root and device != "/dev/sdf":
+            if volume["Attachments"][0]["Device"] == instance["RootDeviceName"]:
                 continue
-            disk = disks[volume["VolumeId"]] = self._home / "volumes" / volume["VolumeId"]
+            disk = disks[volume["VolumeId"]] = self._disk(volume["VolumeId"])
+            if not disk.exists() and (snapshot := volume.get("SnapshotId")):
+                _copy(self._disk(snapshot), disk)
             disk.touch()
-            disk.with_name(f"{disk.name}.content").mkdir(exist_ok=True)
+            _content(disk).mkdir(exist_ok=True)
         return disks
 
+    def _disk(self, name: str) -> Path:
+        """The file for a volume or a snapshot; beside it is the directory that it holds."""
+        return self._home / "volumes" / name
+
     def _made(self, instance: dict[str, Any]) -> Machine:
-        tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", ())}
+        tags = _tags(instance)
         name = instance["InstanceId"]
         answer = self._ec2.describe_instance_attribute(InstanceId=name, Attribute="userData")
         user_data = base64.b64decode(answer["UserData"]["Value"]).decode()
@@ -140,6 +169,23 @@ class DataCentre:
             self._ec2.terminate_instances(InstanceIds=[name])
         else:
             self._ec2.stop_instances(InstanceIds=[name])
+
+
+def _tags(instance: dict[str, Any]) -> dict[str, str]:
+    return {tag["Key"]: tag["Value"] for tag in instance.get("Tags", ())}
+
+
+def _content(disk: Path) -> Path:
+    return disk.with_name(f"{disk.name}.content")
+
+
+def _copy(disk: Path, to: Path) -> None:
+    shutil.copy(disk, to)
+    shutil.copytree(_content(disk), _content(to), symlinks=True, ignore=_sockets)
+
+
+def _sockets(directory: str, names: list[str]) -> list[str]:
+    return [name for name in names if Path(directory, name).is_socket()]
 
 
 def _described(ec2: Any) -> Iterator[dict[str, Any]]:

@@ -8,7 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from configparser import RawConfigParser
 from pathlib import Path
 
@@ -82,11 +82,7 @@ class Machine:
         for unit in (self.root / UNITS).glob("*"):
             unit.unlink()
         (self.root / OFF).unlink(missing_ok=True)
-        for name, disk in self._volumes.items():
-            by_id = f"nvme-Amazon_Elastic_Block_Store_{name.replace('-', '')}"
-            link = self.root / "dev/disk/by-id" / by_id
-            if not link.is_symlink():
-                link.symlink_to(disk)
+        self.plug(self._volumes)
         # A mount does not outlive a boot.
         with contextlib.suppress(OSError):
             (self.root / "var/lib/eva").unlink()
@@ -103,6 +99,27 @@ class Machine:
                 env=environment(self._bin, self.root, GPUS=str(self._gpus), **self._credentials()),
                 start_new_session=True,
             )
+
+    def plug(self, volumes: Mapping[str, Path]) -> None:
+        """Have it see the disks that are attached now: by id, the file that stands for each."""
+        self._volumes = volumes
+        for name, disk in volumes.items():
+            by_id = f"nvme-Amazon_Elastic_Block_Store_{name.replace('-', '')}"
+            link = self.root / "dev/disk/by-id" / by_id
+            if not link.is_symlink():
+                link.symlink_to(disk)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Meanwhile its units write nothing, so that its disks can be copied as of one moment."""
+        processes = [unit for _, unit in self._units.values() if unit.poll() is None]
+        for process in processes:
+            os.killpg(process.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for process in processes:
+                os.killpg(process.pid, signal.SIGCONT)
 
     def look(self) -> None:
         """Start units that were enabled, and restart those that have ended."""

@@ -195,7 +195,7 @@ def test_the_first_boot_makes_a_file_system_and_remembers_whose_it_is(machine: M
     assert "started on the volume" in boot.log
     identity = (machine.volume / "state-id").read_text().strip()
     assert len(identity) == 36
-    assert (machine.bucket / "settings/state-id").read_text().strip() == identity
+    assert (machine.bucket / "settings/state-id").read_text().split() == [identity, VOLUME]
     assert machine.master_yaml()["state_id"] == identity
     assert "systemctl enable eva-master" not in boot.log
     volume_unit = machine.root / "etc/systemd/system/eva-master.service.d/volume.conf"
@@ -256,6 +256,11 @@ def test_a_volume_made_of_a_snapshot_takes_the_place_of_the_stacks(machine: Mach
     restored.unlink()
     assert machine.boot().started
     assert not restored.exists()
+    # The stack's volume does not know of what happened on the other one.
+    machine.disk.write_text("xfs\n")
+    (machine.bucket / "settings/state-volume").unlink()
+    assert machine.boot().started
+    assert restored.exists()
 
 
 def test_the_state_of_an_earlier_release_is_adopted(machine: Machine) -> None:
@@ -274,7 +279,7 @@ def test_a_boot_that_was_cut_short_before_the_record_is_made_good(machine: Machi
     identity = (machine.volume / "state-id").read_text()
     (machine.bucket / "settings/state-id").unlink()
     assert machine.boot().started
-    assert (machine.bucket / "settings/state-id").read_text() == identity
+    assert (machine.bucket / "settings/state-id").read_text() == f"{identity.strip()} {VOLUME}\n"
 
 
 def test_a_bucket_that_does_not_answer_is_not_one_that_knows_of_no_state(machine: Machine) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
+from eva_master.model.arithmetic.loop_time import WallClock
 from eva_master.model.changes import Changes
 from eva_master.model.events import (
     CancelRequested,
@@ -31,8 +33,8 @@ FED = replace(SETTINGS, feed=True)
 class Fed(Cluster):
     """A cluster whose events are taken as a journal would take them."""
 
-    def __init__(self, state: State | None = None) -> None:
-        super().__init__(state, FED)
+    def __init__(self, state: State | None = None, settings: Settings = FED) -> None:
+        super().__init__(state, settings)
         self.feed: list[FeedEvent] = []
         self.written = Changes()
 
@@ -76,6 +78,28 @@ def test_numbers_go_on_after_a_restart() -> None:
     again.machine.recover(Millis(5_000))
     assert again.news() == [("leader", "", "a master has taken charge")]
     assert [event.number for event in again.feed] == [cluster.feed[-1].number + 1]
+
+
+def test_a_journal_that_was_put_back_is_told_once_with_numbers_above_all_that_were_read() -> None:
+    cluster = Fed()
+    cluster.submit(JOB, name="first", at=0)
+    cluster.news()
+    changes = Changes(jobs=tuple(cluster.state.jobs.values()), values=cluster.written.documents())
+    state = State.restored(CATALOG, changes)
+    state.wall, state.journal_ms = WallClock(ahead_ms=1_000), Millis(1_795_000_000_000)
+    again = Fed(state, replace(FED, restored_mark=7))
+    again.machine.recover(Millis(1_795_100_000_000))
+    ((kind, subject, text),) = again.news()
+    assert (kind, subject) == ("leader", "")
+    assert text.startswith(
+        "a master has taken charge with a journal put back to 2026-11-18 11:06:41 UTC: "
+    )
+    # A follower has read events that the backup lacks, and asks for those after them.
+    assert again.feed[-1].number > cluster.feed[-1].number + 10_000
+    changes = Changes(jobs=tuple(again.state.jobs.values()), values=again.written.documents())
+    later = Fed(State.restored(CATALOG, changes), replace(FED, restored_mark=7))
+    later.machine.recover(Millis(1_795_200_000_000))
+    assert later.news() == [("leader", "", "a master has taken charge")]
 
 
 def test_failures_say_why() -> None:

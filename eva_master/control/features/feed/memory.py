@@ -32,9 +32,10 @@ class FeedMemory(Feature):
 
     def started(self, turn: Turn) -> None:
         """Tell that a master is in charge, and wait for the deadlines of the journal's jobs."""
-        self._events.append(
-            FeedEvent(0, turn.now, FeedKind.LEADER, text="a master has taken charge")
-        )
+        since = turn.state.wall.of(turn.state.journal_ms)
+        put_back = turn.state.counters.restored_ms == turn.now
+        text = wording.of_master(since if put_back else None)
+        self._events.append(FeedEvent(0, turn.now, FeedKind.LEADER, text=text))
         for name in turn.state.with_deadlines:
             self._set_alarm(turn, turn.state.jobs[name])
 

@@ -8,7 +8,8 @@ from eva_master.model.catalog import Purchase
 from eva_master.model.feed import FeedKind
 from eva_master.model.planning.suspension import Suspender
 from eva_master.model.records import Instance, Job, TaskRun
-from eva_wire.values.ids import MILLION
+from eva_wire.text.moments import date_of
+from eva_wire.values.ids import MILLION, Millis
 from eva_wire.values.states import TERMINAL_JOB, InstanceState, JobState, RunState
 
 Said = tuple[FeedKind, str]
@@ -19,6 +20,22 @@ _ENDS = {
     JobState.FAILED: FeedKind.FAILED,
     JobState.CANCELLED: FeedKind.CANCELLED,
 }
+
+
+def of_master(put_back_to: Millis | None) -> str:
+    """The sentence about a master that starts.
+
+    Args:
+        put_back_to: When its journal was last written, by the wall clock, if that was put back from
+            a backup since the master before; else `None`.
+    """
+    if put_back_to is None:
+        return "a master has taken charge"
+    moment = date_of(put_back_to).strftime("%Y-%m-%d %H:%M:%S")
+    return (
+        f"a master has taken charge with a journal put back to {moment} UTC: jobs submitted after "
+        "that are lost, and attempts begun after it are stopped before anything starts"
+    )
 
 
 def of_job(old: Job | None, job: Job) -> Iterator[Said]:
