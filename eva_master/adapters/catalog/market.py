@@ -14,6 +14,7 @@ from eva_master.model.catalog import (
     base_family,
     quoted_at,
     spot_family,
+    with_attached,
 )
 from eva_wire.values.ids import MILLION, MILLIS_PER_HOUR, Price
 
@@ -64,11 +65,13 @@ class PurchaseTerms:
         discounts_ppm: Discount on the on-demand price in millionths, by type or family, for savings
             plans and reserved capacity. A type's own takes precedence over its family's.
         spot_life_ms: How long a spot instance is expected to live; `None` for no spot instances.
+        private_zones: Zones in which instances get no public address, so that they pay for none.
     """
 
     zones: Sequence[str]
     discounts_ppm: Mapping[str, int] = field(default_factory=dict)
     spot_life_ms: int | None = None
+    private_zones: Sequence[str] = ()
 
     def price(self, machine: InstanceType, listed: int) -> Price:
         """The on-demand price that the account pays for an instance."""
@@ -104,6 +107,8 @@ def _in_zones(
         if sold is not None and zone not in sold.zones:
             continue
         zoned = replace(one, zone=zone, minimum_ms=_MINIMUM_MS, gb_between_zones=_GB_BETWEEN_ZONES)
+        if zone in terms.private_zones:
+            zoned = with_attached(zoned, replace(zoned.attached, address=0))
         yield quoted_at(zoned, terms.price(one.type, one.machine_price))
         spot = None if sold is None else sold.spot.get(zone)
         if spot is not None and terms.spot_life_ms is not None:

@@ -44,11 +44,13 @@ def network_of(ec2: Any, subnets: Sequence[str], *, routes: bool = True) -> dict
     if len(by_zone) < len(subnets_by_id):
         raise InvalidConfig("two subnets are in one zone", hint="name one subnet for each zone")
     public = _ways_out(ec2, first["VpcId"], subnets_by_id) if routes else frozenset[str]()
+    addresses = sorted(zone for zone, name in by_zone.items() if _gives(subnets_by_id[name]))
     return {
         "VpcId": first["VpcId"],
         "SubnetId": subnets[0],
         "Zone": first["AvailabilityZone"],
         "SubnetsByZone": yaml.safe_dump(by_zone, default_flow_style=True, width=10_000).strip(),
+        "PublicZones": f"[{', '.join(addresses)}]",
         "PublicMaster": "true" if subnets[0] in public else "false",
     }
 
@@ -73,13 +75,18 @@ def _ways_out(ec2: Any, vpc: str, subnets: Mapping[str, Any]) -> frozenset[str]:
         if not way.startswith("igw-"):
             continue
         public.add(name)
-        if not subnet.get("MapPublicIpOnLaunch"):
+        if not _gives(subnet):
             raise InvalidConfig(
                 f"workers in {name} would have no public address, so they reach nothing",
                 hint="aws ec2 modify-subnet-attribute --map-public-ip-on-launch --subnet-id "
                 f"{name}; or name a subnet behind a NAT gateway",
             )
     return frozenset(public)
+
+
+def _gives(subnet: Mapping[str, Any]) -> bool:
+    """Whether instances in a subnet get public addresses."""
+    return bool(subnet.get("MapPublicIpOnLaunch"))
 
 
 def _target(route: Mapping[str, Any]) -> str | None:

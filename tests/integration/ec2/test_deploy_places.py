@@ -95,7 +95,7 @@ def test_in_a_public_subnet_the_master_has_an_address(cluster: Deployer, place: 
     place.route(None, GatewayId=place.gateway)
     done = cluster.deploy(*USERS, "--subnet", first, "--subnet", second)
     assert public_part(done, cluster) == ("true", True)
-    assert "public_addresses: true\n" in cluster.user_data()
+    assert f"public_addresses: [{REGION}a, {REGION}b]\n" in cluster.user_data()
     assert cluster.master()["SubnetId"] == first
     # The master leaves this for users.
     assert f'"{cluster.made()["MasterAddress"]}:7411"' in cluster.user_data()
@@ -115,7 +115,21 @@ def test_behind_a_nat_gateway_the_master_has_none(cluster: Deployer, place: Plac
     (interface,) = described["NetworkInterfaces"]
     assert f'"{interface["PrivateIpAddress"]}:7411"' in cluster.user_data()
     # Workers there have none either, so none is in their price.
-    assert "public_addresses: false\n" in cluster.user_data()
+    assert "public_addresses: []\n" in cluster.user_data()
+
+
+@pytest.mark.parametrize("first", ["public", "private"])
+def test_workers_pay_for_addresses_where_their_subnet_gives_them(
+    cluster: Deployer, place: Place, first: str
+) -> None:
+    """Wherever the master is."""
+    public, private = place.subnet(public_ip=True), place.subnet()
+    place.route(public, GatewayId=place.gateway)
+    place.route(private, NatGatewayId=place.nat(private))
+    order = (public, private) if first == "public" else (private, public)
+    done = cluster.deploy(*USERS, "--subnet", order[0], "--subnet", order[1])
+    assert public_part(done, cluster) == (("true", True) if first == "public" else ("false", False))
+    assert f"public_addresses: [{REGION}a]\n" in cluster.user_data()
 
 
 @pytest.mark.parametrize("dead", [False, True])

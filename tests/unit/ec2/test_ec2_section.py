@@ -216,6 +216,25 @@ def test_volumes_are_by_family_and_no_smaller_than_their_image(file: Path) -> No
         assert {sold.type.family for sold in ec2_catalog(only)} == {"c7i"}
 
 
+@pytest.mark.parametrize(
+    ("stated", "paying"),
+    [("true", "ab"), ("false", ""), ("[us-east-1b]", "b"), ("[us-east-1b, us-east-1a]", "ab")],
+)
+def test_an_address_is_in_the_price_in_zones_whose_subnets_give_one(
+    file: Path, stated: str, paying: str
+) -> None:
+    subnets = "  subnets: {us-east-1a: subnet-1, us-east-1b: subnet-2}\n  spot: {}\n"
+    text = GOOD + subnets + f"  public_addresses: {stated}\n"
+    prices = {
+        offer.zone: offer.price
+        for offer in ec2_catalog(load(file, text))
+        if offer.type.name == "c7i.large"
+    }
+    assert prices == {
+        f"us-east-1{zone}": 89_250 + 3_288 + (5_000 if zone in paying else 0) for zone in "ab"
+    }
+
+
 def test_the_highest_price_is_that_of_everything(file: Path) -> None:
     def names(price: str) -> set[str]:
         text = GOOD + ZONES + f"  max_price: {price}\n"

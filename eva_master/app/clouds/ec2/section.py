@@ -96,7 +96,8 @@ class Ec2Section(Section):
         instance_profile: Name of the profile whose role workers have.
         images: Images that instances boot, by type, by family, or by architecture and, with `-gpu`,
             GPUs; AWS's own for the rest.
-        public_addresses: Whether instances get public IPv4 addresses of their subnets, which cost.
+        public_addresses: Whether instances get public IPv4 addresses of their subnets, which cost;
+            or the zones in which they do.
         root_volume: Size of an instance's root volume, beside the disk that its tasks state; by the
             keys of `images`, or one for all.
         kms_key: Key of the root volume, the account's default if absent.
@@ -131,7 +132,7 @@ class Ec2Section(Section):
     security_groups: tuple[str, ...] = ()
     instance_profile: str = ""
     images: dict[_Key, Image] = Field(default_factory=dict)
-    public_addresses: bool = True
+    public_addresses: bool | tuple[str, ...] = True
     root_volume: Annotated[dict[_Key, int], BeforeValidator(_volumes)] = Field(default_factory=dict)
     kms_key: str = ""
     tags: dict[Annotated[str, AfterValidator(_check_tag)], str] = Field(default_factory=dict)
@@ -158,6 +159,13 @@ class Ec2Section(Section):
     def used_zones(self) -> tuple[str, ...]:
         """Where to launch, as far as the settings say."""
         return self.zones or tuple(sorted(self.subnets))
+
+    @property
+    def private_zones(self) -> tuple[str, ...]:
+        """The zones whose subnets give instances no public address."""
+        public = self.public_addresses
+        public = (self.used_zones if public else ()) if isinstance(public, bool) else public
+        return tuple(zone for zone in self.used_zones if zone not in public)
 
     def worker_variables(self) -> dict[str, str]:
         """Variables of the processes of all workers."""

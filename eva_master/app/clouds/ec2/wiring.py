@@ -173,7 +173,9 @@ def ec2_catalog(config: MasterConfig) -> Catalog:
 def _catalog(config: MasterConfig, snapshot: CatalogSnapshot | None) -> Catalog:
     section = section_of(config)
     life = section.spot.expected_life if section.spot else None
-    terms = PurchaseTerms(section.used_zones, section.discounts, life)
+    terms = PurchaseTerms(
+        section.used_zones, section.discounts, life, private_zones=section.private_zones
+    )
     catalog = on_sale(types_of(config, snapshot), snapshot, TypeFilter(), terms)
     if not catalog:
         raise InvalidConfig(
