@@ -208,6 +208,28 @@ class PolicySuite:
             first = [job.id for job in snapshot.jobs][:1] if step else []
             snapshot = ended(replace(snapshot, now_ms=Millis(snapshot.now_ms + 300_000)), *first)
 
+    @drawn(6)
+    @given(snapshot=clusters())
+    def test_a_limit_of_the_moment_counts_for_what_was_bought_without(
+        self, variant: Variant, snapshot: Snapshot
+    ) -> None:
+        """A quota of the cloud limits types that had no limit when their instances came."""
+        snapshot = limited(snapshot)
+        limits = {offering.id: offering.limit for offering in snapshot.catalog}
+        bought = tuple(
+            replace(
+                view,
+                offering=replace(
+                    view.offering, limit=limits.get(view.offering.id, view.offering.limit)
+                ),
+            )
+            for view in snapshot.instances
+        )
+        plan, _ = variant.make().plan(snapshot, None)
+        with_limits, _ = variant.make().plan(replace(snapshot, instances=bought), None)
+        assert plan.entries == with_limits.entries
+        assert plan.launches == with_limits.launches
+
     @drawn(8)
     @with_found
     @given(snapshot=clusters())

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.bins.open_instances import OpenInstances
-from eva_master.packing.fleet.capacity import is_fixed
+from eva_master.packing.fleet.capacity import fixed_live
 from eva_master.packing.fleet.contenders import Contender
 from eva_master.packing.room import more_of
 from eva_policies.hadar_published.servers import Kind, Server
@@ -30,10 +30,10 @@ class FreeServers:
         self._offerings: dict[str, Offering] = {}
         self._home = {run.id: run.instance for run in snapshot.runs}
         self._names: dict[str, str] = {}
-        free, servers = instances.free(), []
+        live, free, servers = fixed_live(snapshot), instances.free(), []
         for row, view in enumerate(snapshot.instances):
             machine = view.offering.type
-            if is_fixed(view.offering) and machine.capacity.gpus:
+            if view.id in live and machine.capacity.gpus:
                 name = f"{row:08}"
                 self._rows[name], self._names[view.id] = row, name
                 kind = Kind(machine.family, machine.capacity.gpus)

@@ -22,6 +22,20 @@ def is_fixed(offering: Offering) -> bool:
     return offering.purchase is Purchase.OWNED or offering.limit is not None
 
 
+def fixed_live(snapshot: Snapshot) -> frozenset[InstanceId]:
+    """The live instances that belong to the fleet.
+
+    Limits are those of the catalog: a quota of the cloud limits offerings that had no limit when
+    their instances were bought. An instance whose offering is not listed keeps its own.
+    """
+    listed = {offering.id: offering for offering in snapshot.catalog}
+    return frozenset(
+        view.id
+        for view in snapshot.instances
+        if is_fixed(listed.get(view.offering.id, view.offering))
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Fleet:
     """A fixed fleet, as if it were empty.
@@ -107,10 +121,9 @@ def fleet_of(snapshot: Snapshot) -> Fleet:
     """
     live_count = Counter(view.offering.id for view in snapshot.instances)
     machines: dict[Family, Counter[Resources]] = {}
-    live = set()
+    live = fixed_live(snapshot)
     for view in snapshot.instances:
-        if is_fixed(view.offering):
-            live.add(view.id)
+        if view.id in live:
             machine = view.offering.type
             machines.setdefault(machine.family, Counter())[machine.capacity] += 1
     for offering in snapshot.catalog:
@@ -120,4 +133,4 @@ def fleet_of(snapshot: Snapshot) -> Fleet:
         if more > 0 and offering.available(snapshot.now_ms):
             machine = offering.type
             machines.setdefault(machine.family, Counter())[machine.capacity] += more
-    return Fleet({family: machines[family] for family in sorted(machines)}, frozenset(live))
+    return Fleet({family: machines[family] for family in sorted(machines)}, live)

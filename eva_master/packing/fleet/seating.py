@@ -9,7 +9,7 @@ import numpy as np
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import Resources
 from eva_master.packing.bins.open_instances import OpenInstances
-from eva_master.packing.fleet.capacity import is_fixed
+from eva_master.packing.fleet.capacity import fixed_live, is_fixed
 from eva_master.packing.fleet.contenders import Contender
 from eva_master.packing.interference.throughput import Ints
 from eva_wire.values.ids import Family, RunId
@@ -29,8 +29,9 @@ class Seats:
     ) -> None:
         self._instances = instances
         self._rows: dict[Family, list[int]] = {}
+        live = fixed_live(snapshot)
         for row, view in enumerate(snapshot.instances):
-            if is_fixed(view.offering):
+            if view.id in live:
                 self._rows.setdefault(view.offering.type.family, []).append(row)
         self._before: dict[RunId, list[int]] = {}
         for contender in contenders:

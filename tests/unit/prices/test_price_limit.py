@@ -14,6 +14,7 @@ from eva_master.app.master import control_settings
 from eva_master.app.policy_registry import policies
 from eva_master.app.settings import load_master_config
 from eva_master.control.machine import Machine
+from eva_master.control.rounds.rules.price_limit import PriceLimit
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
 from eva_master.model.actions import Action, RequestPlan
@@ -26,8 +27,12 @@ from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.records import Instance
 from eva_master.model.resources import Resources
 from eva_master.model.trace import Trace, TraceJob, TraceTask
+from eva_master.packing.valuation.on_demand import OnDemandPrices
 from eva_master.policies.eva import POLICY as EVA
 from eva_master.ports import Policy
+from eva_master.testing.snapshots import Cluster as Snapshots
+from eva_master.testing.snapshots import offer
+from eva_master.testing.snapshots import task as snapshot_task
 from eva_wire.values.errors import InvalidConfig
 from eva_wire.values.ids import JobId, Millis, Price, Workload, run_id
 from tests.fakes.jobs import LARGE, MEDIUM, SMALL, job, offering, task
@@ -388,3 +393,14 @@ def test_a_simulation_whose_cloud_runs_out_of_small_types_buys_no_large_one(poli
         )
     )
     assert {it.type for it in outcome.record.instances} == {"c.2"}
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_what_is_dear_is_hidden_at_once_where_a_quota_leaves_nothing_else(left: int) -> None:
+    small, huge = offer("small", (0, 2, 4), 0.1), offer("huge", (0, 192, 768), 9.6)
+    seen = Snapshots(small, huge).job("job", snapshot_task("w", any=(0, 2, 4))).snapshot()
+    limit = PriceLimit(4_000_000, OnDemandPrices(seen.catalog, seen.standalone))
+    assert limit.shown(seen, pools=False).offerings == {}
+    # The operator's prices stay those of all that is sold.
+    lowered = replace(seen, catalog=(replace(small, limit=left), huge))
+    assert limit.shown(lowered, pools=False).offerings.keys() == {huge.id}

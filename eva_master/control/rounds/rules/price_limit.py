@@ -88,8 +88,9 @@ class PriceLimit:
         """
         candidates = [offering for offering in seen.catalog if _buyable(offering, seen.now_ms)]
         scarce = any(
-            offering.limit or not offering.available(seen.now_ms)
-            for offering in _rentable(seen.catalog)
+            offering.limit is not None or not offering.available(seen.now_ms)
+            for offering in seen.catalog
+            if offering.purchase is not Purchase.OWNED
         )
         if self.times_ppm is None or not candidates or not (scarce or self.dear):
             return Masked(seen)
@@ -453,14 +454,6 @@ class _Check:
             for launch in effect.plan.launches
         )
         return effect.with_plan(replace(effect.plan, launches=launches))
-
-
-def _rentable(catalog: Iterable[Offering]) -> Iterator[Offering]:
-    return (
-        offering
-        for offering in catalog
-        if offering.purchase is not Purchase.OWNED and offering.limit != 0
-    )
 
 
 def _buyable(offering: Offering, now: Millis) -> bool:
