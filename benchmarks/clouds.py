@@ -83,13 +83,14 @@ class Pass:
         self._clock = SystemClock()
         self._inbox = LiveInbox(self._clock)
         self._machine = Machine(standing(self.strays, instances), Settings())
-        settings = Ec2Settings(self._cluster, REGION, endpoint=aws.url, settle_s=0)
+        settings = Ec2Settings(self._cluster, REGION, endpoint=aws.url)
         self._cloud = Ec2Cloud(
             self._inbox,
             self._clock,
             settings,
             user_data=lambda _: "#!/bin/true",
             launch_records=ShortMemory(),
+            settle_s=0,
         )
 
     def run(self) -> float:

@@ -329,6 +329,5 @@ def _refusal(stack: str, cluster: str, status: str) -> CloudError | None:
     if not stuck:
         return None
     return CloudError(
-        f"the stack {stack} is {status} and takes no changes",
-        hint=_after(status, stack, cluster),
+        f"the stack {stack} is {status} and takes no changes", hint=_after(status, stack, cluster)
     )

@@ -29,13 +29,15 @@ from eva_wire.values.errors import CloudDenied, CloudError, Throttled
 TRIES = 5
 FIRST_PAUSE_S = 0.2
 IDS_PER_CALL = 500
+THREADS = 8
+"""Concurrent launches."""
 
 ClientFactory = Callable[[Ec2Settings, str], Any]
 
 _random = random.SystemRandom()
 
 
-def boto_client(settings: Ec2Settings, service: str) -> Any:
+def boto_client(settings: Ec2Settings, service: str, read_timeout_s: float = 30.0) -> Any:
     """Create a boto3 client, which any number of threads may use; boto3 finds the credentials."""
     return boto3.session.Session().client(
         service,
@@ -43,8 +45,8 @@ def boto_client(settings: Ec2Settings, service: str) -> Any:
         endpoint_url=settings.endpoint or None,
         config=Config(
             connect_timeout=5.0,
-            read_timeout=settings.read_timeout_s,
-            max_pool_connections=settings.threads + 1,
+            read_timeout=read_timeout_s,
+            max_pool_connections=THREADS + 1,
             # This module repeats calls itself: botocore would also repeat calls that cannot
             # succeed.
             retries={"total_max_attempts": 1},
@@ -60,6 +62,7 @@ class Aws:
         closing: Set at shutdown; from then on no call is repeated.
         client_factory: Creates a boto3 client for a service.
         clock: The loop's time; outside of a master the wall clock does.
+        allowance: Rate of calls as a share of that in `limits`.
 
     Attributes:
         time: Follows EC2's clock with each answer.
@@ -71,11 +74,13 @@ class Aws:
         closing: threading.Event,
         client_factory: ClientFactory = boto_client,
         clock: Clock | None = None,
+        allowance: float = 1.0,
     ) -> None:
         self.time = CloudTime(clock or SystemClock())
         self._settings = settings
         self._closing = closing
         self._factory = client_factory
+        self._allowance = allowance
         self._clients: dict[str, Any] = {}
         self._lock = threading.Lock()
         self._limiters: dict[str, RateLimiter] = {}
@@ -140,8 +145,7 @@ class Aws:
     def _limiter(self, name: str) -> RateLimiter:
         with self._lock:
             if name not in self._limiters:
-                allowance = self._settings.allowance
-                self._limiters[name] = limiter_of(name, time.monotonic, allowance)
+                self._limiters[name] = limiter_of(name, time.monotonic, self._allowance)
             return self._limiters[name]
 
 
@@ -150,7 +154,7 @@ class Ec2Client:
 
     Args:
         aws: Makes the calls.
-        settings: The cluster and the page size.
+        settings: The cluster's.
     """
 
     def __init__(self, aws: Aws, settings: Ec2Settings) -> None:
@@ -164,7 +168,7 @@ class Ec2Client:
         """
         request: dict[str, Any] = {
             "Filters": [{"Name": f"tag:{CLUSTER_TAG}", "Values": [self._settings.cluster]}],
-            "MaxResults": self._settings.page_size,
+            "MaxResults": 1_000,
         }
         for page in self._aws.pages("ec2", "describe_instances", request):
             for reservation in page["Reservations"]:

@@ -18,7 +18,7 @@ import structlog
 
 from eva_master.adapters.catalog.asking import answer
 from eva_master.adapters.ec2.availability import AvailabilityBook
-from eva_master.adapters.ec2.client import Aws, ClientFactory, Ec2Client, boto_client
+from eva_master.adapters.ec2.client import THREADS, Aws, ClientFactory, Ec2Client, boto_client
 from eva_master.adapters.ec2.faults import (
     FREE_PLAN_TYPES,
     AlreadyTerminated,
@@ -88,6 +88,10 @@ class Ec2Cloud:
         catalog: The offerings, for quotas and spot prices.
         ask: Asks EC2 what it sells, until the event is set; `None` if the catalog is to stay.
         client_factory: Creates boto3 clients.
+        settle_s: Seconds after which an instance that should exist but is not listed counts as
+            gone, since EC2's listings lag behind.
+        threads: Concurrent launches.
+        allowance: Rate of calls as a share of that in `limits`.
     """
 
     def __init__(
@@ -101,15 +105,18 @@ class Ec2Cloud:
         catalog: Catalog = (),
         ask: Callable[[threading.Event], Catalog] | None = None,
         client_factory: ClientFactory = boto_client,
+        settle_s: float = 60.0,
+        threads: int = THREADS,
+        allowance: float = 1.0,
     ) -> None:
         self._inbox = inbox
         self._clock = clock
-        self._settings = settings
+        self._settings, self._settle_ms = settings, round(settle_s * 1000)
         self._catalog = catalog
         self._ask = ask
         self._launch_records = launch_records
         self._closing = threading.Event()
-        aws = Aws(settings, self._closing, client_factory, clock)
+        aws = Aws(settings, self._closing, client_factory, clock, allowance)
         self._time = aws.time
         self._client = Ec2Client(aws, settings)
         images = MachineImages(settings.images, aws.call, time.monotonic)
@@ -130,7 +137,7 @@ class Ec2Cloud:
         self._ending: list[threading.Event] = []
         self._failures = 0
         self._troubles = Troubles()
-        self._pool = ThreadPoolExecutor(settings.threads, thread_name_prefix="ec2-launch")
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="ec2-launch")
         self._thread = threading.Thread(target=self._run, name="ec2-watch", daemon=True)
         self._thread.start()
 
@@ -287,12 +294,11 @@ class Ec2Cloud:
         terminating = [extra.ec2_id for extra in surplus if extra.state != "shutting-down"]
         if terminating:
             _log.error("launched twice; the later ones are terminated", instances=terminating)
-        settle_ms = round(self._settings.settle_s * 1000)
         for life in self._lives.values():
             if self._ending:
                 life.terminating = True
             seen = sightings.get(life.instance)
-            step = life.look(seen, now, settle_ms)
+            step = life.look(seen, now, self._settle_ms)
             if step is Call.LAUNCH and life.wanted is not None:
                 self._launch(life, life.wanted)
             elif step is Call.TERMINATE and seen is not None:

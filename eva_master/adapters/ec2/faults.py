@@ -72,10 +72,7 @@ _FORBIDDEN_TYPE = "service control policy"
 """Words of a denial by the account's organization, which often forbids some types alone."""
 _FREE_PLAN = "not eligible for Free Tier"
 FREE_PLAN_TYPES = frozenset(
-    {
-        *("t3.micro", "t3.small", "t4g.micro", "t4g.small"),
-        *("c7i-flex.large", "m7i-flex.large"),
-    }
+    {*("t3.micro", "t3.small", "t4g.micro", "t4g.small"), *("c7i-flex.large", "m7i-flex.large")}
 )
 """Types that an account on AWS's free plan may launch."""
 

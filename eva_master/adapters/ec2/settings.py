@@ -41,13 +41,6 @@ class Ec2Settings:
         tags: More tags for instances and their volumes.
         endpoint: URL of the API, empty for AWS's own.
         poll_s: Seconds between two listings of the instances when nothing is requested.
-        settle_s: Seconds after which an instance that should exist but is not listed counts as
-            gone, since EC2's listings lag behind.
-        read_timeout_s: Timeout of answers, in seconds.
-        page_size: Instances per page of a listing, 5 to 1,000.
-        threads: Concurrent launches.
-        allowance: Rate of calls as a share of AWS's default limits; see
-            `eva_master.adapters.ec2.limits`.
         spot_prices_s: Seconds between two looks at the spot prices; 0 for never.
     """
 
@@ -62,9 +55,4 @@ class Ec2Settings:
     tags: Mapping[str, str] = field(default_factory=dict)
     endpoint: str = ""
     poll_s: float = 5.0
-    settle_s: float = 60.0
-    read_timeout_s: float = 30.0
-    page_size: int = 1000
-    threads: int = 8
-    allowance: float = 1.0
     spot_prices_s: float = 0.0

@@ -12,7 +12,7 @@ from typing import Any
 from botocore.exceptions import ReadTimeoutError
 
 from eva_master.adapters.ec2 import Ec2Cloud, Ec2Settings
-from eva_master.adapters.ec2.client import boto_client
+from eva_master.adapters.ec2.client import THREADS, boto_client
 from eva_master.adapters.ec2.launching.images import PARAMETER, MachineImage
 from eva_master.adapters.ec2.launching.run_instances_request import launch_request
 from eva_master.model.actions import LaunchInstance, SyncCloud
@@ -32,15 +32,21 @@ OFFERING = Offering(
     zone=f"{REGION}b",
 )
 LAUNCH = LaunchInstance(ONE, OFFERING, 1)
+SMALL_PAGE = {"MaxResults": 5}
+QUICK = 100.0
+"""Calls of the adapter are so many times as fast as for AWS."""
 USER_DATA = "#!/bin/sh\ntrue\n"
 
 
 @functools.cache
 def boto(service: str, endpoint: str, read_timeout_s: float) -> Any:
     """The adapter's own client; making one takes longer than most of these tests."""
-    return boto_client(
-        Ec2Settings("any", REGION, endpoint=endpoint, read_timeout_s=read_timeout_s), service
+    client = boto_client(Ec2Settings("any", REGION, endpoint=endpoint), service, read_timeout_s)
+    # A listing of a few instances has several pages.
+    client.meta.events.register(
+        "provide-client-params.ec2.DescribeInstances", lambda params, **_: {**params, **SMALL_PAGE}
     )
+    return client
 
 
 class Account:
@@ -55,10 +61,6 @@ class Account:
             images={"x86_64-gpu": IMAGE},
             endpoint=aws.url,
             poll_s=0.05,
-            settle_s=0.2,
-            read_timeout_s=10,
-            page_size=5,
-            allowance=100,
         )
         self._clouds: list[Ec2Cloud] = []
 
@@ -69,13 +71,16 @@ class Account:
         launches: LaunchRecords | None = None,
         catalog: Catalog = (),
         ask: Callable[[threading.Event], Catalog] | None = None,
+        settle_s: float = 0.2,
+        read_timeout_s: float = 10.0,
+        threads: int = THREADS,
         **changed: Any,
     ) -> tuple[Ec2Cloud, Mailbox]:
         """A new life of the master, which may see EC2 through something."""
         inbox = Mailbox()
 
         def client(settings: Ec2Settings, service: str) -> Any:
-            made = boto(service, settings.endpoint, settings.read_timeout_s)
+            made = boto(service, settings.endpoint, read_timeout_s)
             return wrap(made) if service == "ec2" else made
 
         cloud = Ec2Cloud(
@@ -87,6 +92,9 @@ class Account:
             catalog=catalog,
             ask=ask,
             client_factory=client,
+            settle_s=settle_s,
+            threads=threads,
+            allowance=QUICK,
         )
         self._clouds.append(cloud)
         return cloud, inbox

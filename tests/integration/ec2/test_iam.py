@@ -75,8 +75,6 @@ class Roles:
             security_groups=[self.made["WorkerGroup"]],
             instance_profile=self.made["WorkerProfile"],
             poll_s=0.05,
-            settle_s=0.2,
-            allowance=100,
         )
 
     def launch(self, client: Any, **changed: Any) -> Any:
@@ -144,6 +142,8 @@ def test_a_masters_whole_work_on_ec2_is_allowed(roles: Roles) -> None:
         launch_records=ShortMemory(),
         catalog=(offering,),
         client_factory=factory,
+        settle_s=0.2,
+        allowance=cluster_account.QUICK,
     )
     try:
         cloud.execute(replace(cluster_account.LAUNCH, offering=offering))

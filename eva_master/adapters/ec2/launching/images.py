@@ -16,11 +16,7 @@ _FRESH_S = 3600.0
 """Seconds for which a looked-up image is used, even if a newer one is published."""
 
 _SUPPORTED: tuple[tuple[re.Pattern[str], frozenset[str], int], ...] = (
-    (
-        re.compile(r".*/arm64/base-oss-nvidia-driver-gpu-.*"),
-        frozenset({"g5g", "p6e-gb200"}),
-        75,
-    ),
+    (re.compile(r".*/arm64/base-oss-nvidia-driver-gpu-.*"), frozenset({"g5g", "p6e-gb200"}), 75),
     (
         re.compile(r".*/base-oss-nvidia-driver-gpu-.*"),
         frozenset(

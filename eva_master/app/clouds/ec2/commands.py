@@ -115,9 +115,7 @@ def _bundles(named: Path | None) -> Path | None:
     help="A job that is to run: checks that the account's quotas have room for it.",
 )
 @click.option(
-    "--dry-run",
-    is_flag=True,
-    help="Check the account, show what would change, and change nothing.",
+    "--dry-run", is_flag=True, help="Check the account, show what would change, and change nothing."
 )
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @json_option

@@ -219,11 +219,7 @@ class Deployment:
         self._wake_master()
 
     def _bundled(
-        self,
-        had: Mapping[str, str],
-        config: MasterConfig,
-        *,
-        look_only: bool,
+        self, had: Mapping[str, str], config: MasterConfig, *, look_only: bool
     ) -> dict[str, str]:
         """Parameters of the template for the bundles; none if the cluster keeps those it has."""
         if self._bundles is None:

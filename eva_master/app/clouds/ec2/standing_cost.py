@@ -57,10 +57,7 @@ def standing_cost(parameters: Mapping[str, str], region: str, endpoint: str = ""
         hour, gib = _KNOWN.get(machine), GIB_MONTH
         source = "list prices of us-east-1; AWS does not tell those of " + region
     lines = [
-        (
-            f"the master, a {machine}{more}",
-            None if hour is None else hour * HOURS_A_MONTH,
-        ),
+        (f"the master, a {machine}{more}", None if hour is None else hour * HOURS_A_MONTH),
         (f"its disks, {disks} GiB of gp3", disks * gib),
     ]
     if not parameters.get("VpcId") or parameters.get("PublicMaster") == "true":

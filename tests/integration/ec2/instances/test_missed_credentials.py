@@ -21,7 +21,7 @@ from eva_worker.errors import StoreUnavailable
 from eva_worker.files.beneath import File
 from eva_worker.files.objects import Objects
 from eva_worker.files.parts import PART
-from tests.fakes.aws.account import LAUNCH, USER_DATA, Account
+from tests.fakes.aws.account import LAUNCH, QUICK, USER_DATA, Account
 from tests.fakes.aws.instances.credentials import Miss
 from tests.fakes.aws.launches import ShortMemory
 from tests.fakes.aws.metadata import FakeMetadata
@@ -65,9 +65,12 @@ def cloud_of(account: Account) -> Iterator[tuple[Ec2Cloud, Mailbox]]:
     cloud = Ec2Cloud(
         inbox,
         WallClock(),
-        replace(account.settings, threads=1),
+        account.settings,
         user_data=lambda _: USER_DATA,
         launch_records=ShortMemory(),
+        settle_s=0.2,
+        threads=1,
+        allowance=QUICK,
     )
     yield cloud, inbox
     cloud.close()
