@@ -46,6 +46,13 @@ def date_of(day: int) -> str:
     return f"{year:04}-{month:02}-{day - _first_day(year, month) + 1:02}"
 
 
+def moment_of(at_ms: int) -> str:
+    """A moment as `YYYY-MM-DD HH:MM:SS`, UTC."""
+    day, rest_ms = divmod(at_ms, DAY_MS)
+    minutes, seconds = divmod(rest_ms // 1_000, 60)
+    return f"{date_of(day)} {minutes // 60:02}:{minutes % 60:02}:{seconds:02}"
+
+
 def month_of(now: Millis) -> tuple[Millis, Millis]:
     """The calendar month of a moment, UTC: its first moment, and that of the next month."""
     year, month = _year_and_month(now // DAY_MS)

@@ -31,7 +31,7 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Aws]:
 
 @pytest.fixture
 def centre(aws: Aws) -> Iterator[DataCentre]:
-    """What boots the account's instances."""
+    """The machines of the account's instances."""
     with tempfile.TemporaryDirectory(prefix="eva-dc-", dir=short_tempdir()) as home:
         centre = DataCentre(aws, Path(home))
         centre.start()

@@ -99,7 +99,7 @@ def test_in_a_public_subnet_the_master_has_an_address(cluster: Deployer, place: 
     assert cluster.master()["SubnetId"] == first
     # The master leaves this for users.
     assert f'"{cluster.made()["MasterAddress"]}:7411"' in cluster.user_data()
-    # Who says it all again changes nothing.
+    # Stating it all again changes nothing.
     assert cluster.proposed("--subnet", first, "--subnet", second) == {}
     assert cluster.proposed() == {}
 

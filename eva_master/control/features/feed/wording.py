@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from eva_master.model.arithmetic.calendar import moment_of
 from eva_master.model.catalog import Purchase
 from eva_master.model.feed import FeedKind
 from eva_master.model.planning.suspension import Suspender
 from eva_master.model.records import Instance, Job, TaskRun
-from eva_wire.text.moments import date_of
 from eva_wire.values.ids import MILLION, Millis
 from eva_wire.values.states import TERMINAL_JOB, InstanceState, JobState, RunState
 
@@ -31,10 +31,10 @@ def of_master(put_back_to: Millis | None) -> str:
     """
     if put_back_to is None:
         return "a master has taken charge"
-    moment = date_of(put_back_to).strftime("%Y-%m-%d %H:%M:%S")
     return (
-        f"a master has taken charge with a journal put back to {moment} UTC: jobs submitted after "
-        "that are lost, and attempts begun after it are stopped before anything starts"
+        f"a master has taken charge with a journal put back to {moment_of(put_back_to)} UTC: jobs "
+        "submitted after that are lost, and attempts begun after it are stopped before anything "
+        "starts"
     )
 
 

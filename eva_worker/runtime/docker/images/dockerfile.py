@@ -59,7 +59,7 @@ class Base:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What a Dockerfile is built of.
+    """The images and stages of a Dockerfile.
 
     Attributes:
         images: The images of registries that it uses.

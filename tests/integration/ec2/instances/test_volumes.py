@@ -66,7 +66,7 @@ def test_a_volume_is_attached_once_it_is_available_in_its_zone(ec2: Any, instanc
     assert state(ec2, name) == "in-use"
     assert refused(ec2, name, instance, "/dev/sdh") == "VolumeInUse"
     assert refused(ec2, available(ec2), instance) == "InvalidParameterValue"
-    # It outlives the instance, on which nothing can be attached any more.
+    # The volume outlives the instance, to which nothing can be attached any more.
     ec2.terminate_instances(InstanceIds=[instance])
     assert state(ec2, name) == "available"
     assert refused(ec2, name, instance) == "IncorrectState"
@@ -80,8 +80,8 @@ class Clusters:
 
     def snapshots(self) -> list[dict[str, Any]]:
         ours = [{"Name": "tag:eva:state", "Values": [self.cluster.cluster]}]
-        found = self.aws.client("ec2").describe_snapshots(OwnerIds=["self"], Filters=ours)
-        return list(found["Snapshots"])
+        answer = self.aws.client("ec2").describe_snapshots(OwnerIds=["self"], Filters=ours)
+        return list(answer["Snapshots"])
 
 
 @pytest.fixture
@@ -101,9 +101,9 @@ def test_the_state_has_a_snapshot_each_day_and_seven_stay(clusters: Clusters) ->
     days = [aws.take_snapshots() for _ in range(8)]
     assert all([name for name, _ in taken] == [state_volume] for taken in days)
     listed = clusters.snapshots()
-    assert [it["SnapshotId"] for it in listed] == [taken[0][1] for taken in days[1:]]
-    assert {it["State"] for it in listed} == {"pending"}
-    assert {it["State"] for it in clusters.snapshots()} == {"completed"}
+    assert [snapshot["SnapshotId"] for snapshot in listed] == [taken[0][1] for taken in days[1:]]
+    assert {snapshot["State"] for snapshot in listed} == {"pending"}
+    assert {snapshot["State"] for snapshot in clusters.snapshots()} == {"completed"}
     cluster.deploy("--set", "DailySnapshots=false")
     assert aws.take_snapshots() == []
 
