@@ -45,7 +45,7 @@ def from_window(state: State, run: TaskRun, now: Millis) -> bool:
         return _standalone(state, run, members, now)
     news = _at_least(state, run, members) and _standalone(state, run, members, now)
     voice, before = voice_of(state.jobs[run.job].spec), state.learned.voices
-    plans = state.figures.resolve()
+    plans = _of_plans(state, voice)
     entries = [company(state, member) for member in members]
     rates = [standalone_rate(state, member) for member in members]
     positive = [rate for rate in rates if rate]
@@ -122,7 +122,7 @@ def _teach(state: State, voice: Voice, lessons: Lessons) -> None:
 def _taken(state: State, voice: Voice, table: StandaloneTable, workload: Workload) -> bool:
     """Keep what a voice has taught of a workload on its own; whether policies get to know of it."""
     lessons, before = state.learned.of(voice), state.learned.voices
-    plans = state.figures.resolve()
+    plans = _of_plans(state, voice)
     expected = state.prices.valuation(voice).expected
     _teach(state, voice, replace(lessons, standalone=table))
     if table.known == lessons.standalone.known:
@@ -133,10 +133,15 @@ def _taken(state: State, voice: Voice, table: StandaloneTable, workload: Workloa
     return _is_news(state, before, plans, voice, workload)
 
 
+def _of_plans(state: State, voice: Voice) -> Resolved | None:
+    """The figures of plans; `None` if no other voice has taught any, and each lesson is news."""
+    return state.figures.resolve() if state.learned.voices.keys() - {voice} else None
+
+
 def _is_news(
     state: State,
     before: Mapping[Voice, Lessons],
-    plans: Resolved,
+    plans: Resolved | None,
     voice: Voice,
     workload: Workload,
 ) -> bool:
@@ -145,7 +150,7 @@ def _is_news(
     Args:
         state: Knows it by now.
         before: All that was known before.
-        plans: The figures by which plans were made then.
+        plans: The figures by which plans were made then, see `_of_plans`.
         voice: Taught it.
         workload: Its plain name.
     """
@@ -153,7 +158,7 @@ def _is_news(
     rates = new.standalone.known is old.standalone.known
     if rates and new.throughput is old.throughput:
         return False
-    return len(state.learned.voices) == 1 or is_news(plans, state.figures.resolve(), workload)
+    return plans is None or is_news(plans, state.figures.resolve(), workload)
 
 
 def unprofiled(state: State, run: TaskRun) -> bool:

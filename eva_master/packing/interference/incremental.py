@@ -18,6 +18,12 @@ V = TypeVar("V")
 _VERSIONS_KEPT = 4
 """More than one: what a user asks about may be of another cluster than what is planned."""
 
+_FOLLOWED = 32
+"""So many changes are followed one by one, at a comparison of all rows in all; any others are found
+by sets of identities."""
+_STEPS = ((1, 1), (0, 1), (1, 0))
+"""Rows removed and added where a row is replaced, new or gone."""
+
 
 def changes(before: Sequence[R], after: Sequence[R]) -> tuple[list[R], list[R]]:
     """The removed rows and the new rows of a version against another.
@@ -26,15 +32,29 @@ def changes(before: Sequence[R], after: Sequence[R]) -> tuple[list[R], list[R]]:
         before: Rows of the earlier version, no row twice.
         after: Rows of the later version, no row twice; rows in both have the same order.
     """
-    fewer = min(len(before), len(after))
-    head = next(compress(count(), map(is_not, before, after)), fewer)
-    tail = next(compress(count(), map(is_not, reversed(before), reversed(after))), fewer)
-    old, new = before[head : len(before) - tail], after[head : len(after) - tail]
-    gone, fresh = _beyond(old, new), _beyond(new, old)
+    gone, fresh = list[R](), list[R]()
+    for _ in range(_FOLLOWED):
+        head = next(compress(count(), map(is_not, before, after)), min(len(before), len(after)))
+        before, after = before[head:], after[head:]
+        step = next((step for step in _STEPS if _meet(before, after, step)), None)
+        if step is None:
+            break
+        removed, added = step
+        gone.extend(before[:removed])
+        fresh.extend(after[:added])
+        before, after = before[removed:], after[added:]
+    gone.extend(_beyond(before, after))
+    fresh.extend(_beyond(after, before))
     equal = set(gone).intersection(fresh)
     if not equal:
         return gone, fresh
     return [row for row in gone if row not in equal], [row for row in fresh if row not in equal]
+
+
+def _meet(before: Sequence[R], after: Sequence[R], step: tuple[int, int]) -> bool:
+    """Whether both versions go on with the same row after some rows that differ."""
+    removed, added = step
+    return removed < len(before) and added < len(after) and before[removed] is after[added]
 
 
 def _beyond(rows: Sequence[R], others: Sequence[R]) -> list[R]:
