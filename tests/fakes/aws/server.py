@@ -235,7 +235,9 @@ class LoopGateway:
         if heads[0][0] == "200 OK":
             with self._lock:
                 answer = volumes.follow(form, answer)
-        start(*heads[0])
+        status, headers, *_ = heads[0]
+        rest = [pair for pair in headers if pair[0].lower() != "content-length"]
+        start(status, [*rest, ("Content-Length", str(len(answer)))])
         return [answer]
 
     def _console(self, form: dict[str, str], start: StartResponse) -> Iterable[bytes]:
