@@ -23,7 +23,7 @@ _UNLIMITED = 1 << 62
 class WorkKind(IntEnum):
     """Kinds of work; the value of each is its weight, in nanoseconds."""
 
-    LOAD = 20_000
+    LOAD = 4_000
     """A task multiset that the local search meets for the first time in a round."""
     CANDIDATE = 20
     """A place that it considers for a task."""
