@@ -8,6 +8,7 @@ import json
 import os
 import secrets
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import psutil
 import pytest
 
 from eva_worker.errors import AttachRefused
+from eva_worker.process.pids import readable
 from eva_worker.runtime import attaching
 from eva_worker.runtime.attaching import AttachedCommand, Execution, Size
 from eva_worker.secret_values import SecretValues
@@ -248,6 +250,70 @@ async def test_a_command_that_starts_a_process_and_goes_has_ended(bench: Bench) 
         assert await execution.wait() == 4
     assert not sleeping()
     await execution.end(0)
+
+
+@contextlib.contextmanager
+def held(stream: int, flags: int) -> Iterator[None]:
+    """A stream of the command, which another process has open as well."""
+    descriptors = [os.open(f"/proc/{pid}/fd/{stream}", flags) for pid in marked()]
+    assert descriptors
+    yield
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+async def test_a_command_ends_whose_output_another_process_holds(bench: Bench) -> None:
+    await begun(bench)
+    execution = await looping(bench, "trap '' HUP")
+    with held(1, os.O_WRONLY), held(2, os.O_WRONLY):
+        reading = asyncio.create_task(drained(execution))
+        await soon(execution.end(0))
+        await soon(reading)
+    # The numbers of its descriptors are those of other streams now, which are still heard.
+    others = [os.pipe() for _ in range(20)]
+    for outlet, inlet in others:
+        os.write(inlet, b"1")
+        await soon(readable(outlet))
+    for descriptor in sum(others, ()):
+        os.close(descriptor)
+
+
+async def test_a_command_ends_whose_input_another_process_holds(bench: Bench) -> None:
+    await begun(bench)
+    execution = await looping(bench, "trap '' HUP")
+    with held(0, os.O_RDONLY):
+        writing = asyncio.create_task(execution.write(bytes(1 << 22)))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(writing), 0.1)
+        await soon(execution.end(0))
+        await soon(writing)
+        async with asyncio.timeout(DEADLINE_S):
+            assert (await ran(bench, "wc", "-c", text=bytes(1 << 20)))[1].strip() == f"{1 << 20}"
+
+
+async def test_a_late_reader_gets_nothing_of_others(bench: Bench) -> None:
+    """The numbers of its descriptors may be those of other streams by then."""
+    await begun(bench)
+    script = "echo one; echo two >&2; touch ready; while :; do sleep 0.1; done"
+    execution = await bench.runtime.execute(KEY, AttachedCommand(NAME, ("sh", "-c", script)))
+    await until(bench.file("ready").exists)
+    output = execution.output()
+    received = [data for _, data in [await soon(anext(output))]]
+    await soon(execution.end(0))
+    others = [os.pipe() for _ in range(20)]
+    for _, inlet in others:
+        os.write(inlet, b"of others")
+    async with asyncio.timeout(DEADLINE_S):
+        received += [data async for _, data in output]
+    for descriptor in sum(others, ()):
+        os.close(descriptor)
+    assert set(received) <= {b"one\n", b"two\n"}
+
+
+async def drained(execution: Execution) -> None:
+    """Read all output of a command."""
+    async for _ in execution.output():
+        pass
 
 
 async def test_a_command_ends_with_its_task(bench: Bench) -> None:

@@ -85,6 +85,8 @@ class ShimExecution:
         """See `Execution.output`."""
         while self._outputs and await self._any_readable():
             for descriptor, stream in list(self._outputs.items()):
+                if descriptor not in self._outputs:
+                    continue  # Closed while its reader had other output in hand.
                 try:
                     data = os.read(descriptor, FRAME_BYTES)
                 except BlockingIOError:
@@ -121,6 +123,8 @@ class ShimExecution:
 
     def _close_output(self, descriptor: int) -> None:
         del self._outputs[descriptor]
+        # Its number is used again, and the loop would take the next one for it.
+        asyncio.get_running_loop().remove_reader(descriptor)
         if descriptor != self._inlet:
             os.close(descriptor)
 
@@ -152,6 +156,7 @@ class ShimExecution:
         self._writable.set()
         if self._inlet >= 0:
             inlet, self._inlet = self._inlet, -1
+            asyncio.get_running_loop().remove_writer(inlet)
             if inlet not in self._outputs:
                 os.close(inlet)
 
@@ -225,15 +230,17 @@ def _spawn(directory: Path, command: AttachedCommand) -> Spawned:
     record = directory / _DIRECTORY / command.id
     # On disk before anything runs, so that the next agent ends what this one has begun.
     write_json(record, {})
-    inlet, theirs, outputs = _streams(command)
-    control, far = socket.socketpair()
-    try:
+    with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
+        inlet, streams, outputs = _streams(command, ours, theirs)
+        control, far = socket.socketpair()
+        ours.callback(control.close)
+        theirs.callback(far.close)
         parent = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _RUN, str(directory.absolute())],
             stdin=far.fileno(),
             stdout=subprocess.DEVNULL,
-            stderr=theirs[2],
-            pass_fds=theirs,
+            stderr=streams[2],
+            pass_fds=streams,
             env={},
             start_new_session=True,
         )
@@ -242,42 +249,47 @@ def _spawn(directory: Path, command: AttachedCommand) -> Spawned:
             "arguments": list(command.arguments),
             "terminal": command.terminal is not None,
             "env": command.variables,
-            "streams": theirs,
+            "streams": streams,
         }
         message = json.dumps(document).encode()
         control.sendall(len(message).to_bytes(4, "big") + message)
         control.setblocking(False)
-    except BaseException:
-        for descriptor in {inlet, *outputs}:
-            os.close(descriptor)
-        control.close()
-        raise
-    finally:
-        far.close()
-        for descriptor in {*theirs}:
-            os.close(descriptor)
+        ours.pop_all()
     terminal = command.terminal is not None
     return Spawned(parent, control, inlet, outputs, terminal, record)
 
 
-def _streams(command: AttachedCommand) -> tuple[int, list[int], dict[int, int]]:
+def _streams(
+    command: AttachedCommand, ours: contextlib.ExitStack, theirs: contextlib.ExitStack
+) -> tuple[int, list[int], dict[int, int]]:
     """Descriptors of a command's input, output and errors.
+
+    Args:
+        command: The command.
+        ours: Closes the agent's ends.
+        theirs: Closes the command's ends.
 
     Returns:
         The end to write to, the ends of the command, and the ends to read from with their streams.
     """
     if command.terminal is not None:
-        ours, theirs = pty.openpty()
-        set_size(ours, command.terminal)
-        os.set_blocking(ours, False)
-        return ours, [theirs] * 3, {ours: OUTPUT}
-    (input_read, input_write), (output_read, output_write), (error_read, error_write) = (
-        os.pipe() for _ in range(3)
-    )
+        terminal, end = pty.openpty()
+        ours.callback(os.close, terminal)
+        theirs.callback(os.close, end)
+        set_size(terminal, command.terminal)
+        os.set_blocking(terminal, False)
+        return terminal, [end] * 3, {terminal: OUTPUT}
+    pipes = []
+    for stack_of_outlet, stack_of_inlet in ((theirs, ours), (ours, theirs), (ours, theirs)):
+        outlet, inlet = os.pipe()
+        stack_of_outlet.callback(os.close, outlet)
+        stack_of_inlet.callback(os.close, inlet)
+        pipes.append((outlet, inlet))
+    (input_read, input_write), (output_read, output_write), (error_read, error_write) = pipes
     for descriptor in (input_write, output_read, error_read):
         os.set_blocking(descriptor, False)
-    theirs_all = [input_read, output_write, error_write]
-    return input_write, theirs_all, {output_read: OUTPUT, error_read: ERROR}
+    ends = [input_read, output_write, error_write]
+    return input_write, ends, {output_read: OUTPUT, error_read: ERROR}
 
 
 def set_size(terminal: int, size: Size) -> None:
