@@ -309,8 +309,12 @@ class DockerRuntime:
             except APIError as error:
                 if error.status_code != HTTPStatus.CONFLICT:
                     raise
-                # The name is taken, so an earlier try did reach the engine.
-                return self._client.containers.get(options["name"])
+                # The name is taken, so an earlier try did reach the engine, which may still be busy
+                # with it, or give it up.
+                with contextlib.suppress(NotFound):
+                    return self._client.containers.get(options["name"])
+                if not tries_left or self._closed.wait(RETRY_S):
+                    raise
             except FAILURES as error:
                 if not tries_left or self._closed.wait(RETRY_S):
                     raise

@@ -6,9 +6,14 @@ import asyncio
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
+from http import HTTPStatus
 from pathlib import Path
+from typing import Any
 
 import pytest
+from docker.errors import APIError
+from docker.models.containers import Container, ContainerCollection
+from requests import Response
 
 from eva_wire._proto import worker_pb2 as pb
 from eva_worker.orders import TaskKey
@@ -180,8 +185,6 @@ async def test_frozen_engine_holds_up_nothing_but_itself(bench: Bench) -> None:
 async def test_start_without_an_answer_is_not_repeated(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from docker.models.containers import Container
-
     start = Container.start
 
     def unanswered(container: Container) -> None:
@@ -192,6 +195,30 @@ async def test_start_without_an_answer_is_not_repeated(
     await bench.start("echo once; exit 4")
     assert (await bench.ended()).code == 4
     assert bench.file("log").read_text() == "once\n"
+
+
+@pytest.mark.parametrize("comes", [False, True], ids=["is given up", "comes late"])
+async def test_a_container_that_is_still_being_made_is_waited_for(
+    comes: bool, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its name is taken before the engine knows it: a try before had no answer in time."""
+    create = ContainerCollection.create
+    calls: list[str] = []
+
+    def busy(containers: ContainerCollection, *given: Any, **options: Any) -> Container:
+        calls.append(options["name"])
+        if len(calls) == 1:
+            taken = Response()
+            taken.status_code = HTTPStatus.CONFLICT
+            raise APIError("the name is in use", response=taken)
+        made = create(containers, *given, **options)
+        return create(containers, *given, **options) if comes else made
+
+    monkeypatch.setattr(ContainerCollection, "create", busy)
+    await bench.start("echo once; exit 4")
+    assert (await bench.ended()).code == 4
+    assert bench.file("log").read_text() == "once\n"
+    assert len(calls) == 2
 
 
 async def test_exits_are_heard_of_at_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
