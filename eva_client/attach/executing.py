@@ -105,18 +105,6 @@ def _read() -> bytes | None:
         return b""
 
 
-def fill_closed_streams() -> None:
-    """Put an empty file in place of standard streams that are closed.
-
-    Otherwise the next file that is opened, such as a socket, would pass for one of them.
-    """
-    for descriptor in (_INPUT, _OUTPUT, _ERROR):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # Takes the lowest descriptor that is free.
-
-
 def execute(
     client: Client, place: NamedRun, command: Sequence[str], terminal: Terminal | None
 ) -> pb.Exit:

@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from eva_client.cli.other_names import advice
-from eva_client.cli.output import failing_output
+from eva_client.cli.output import failing_output, fill_closed_streams
 from eva_client.cli.session import CommandSession, address_option, credential_options
 from eva_client.cli.views.errors import exit_code, report
 from eva_wire import VERSION
@@ -128,6 +128,7 @@ class _Commands(click.Group):
             raise click.UsageError(message, ctx) from error
 
     def main(self, *args: Any, **options: Any) -> Any:
+        fill_closed_streams()
         with failing_output():
             return super().main(*args, **options)
 
@@ -135,8 +136,7 @@ class _Commands(click.Group):
         _write_anything()
         try:
             answer = super().invoke(ctx)
-            if sys.stdout is not None:  # The caller may have closed the stream.
-                sys.stdout.flush()
+            sys.stdout.flush()
         except EvaError as error:
             report(error)
             ctx.exit(exit_code(error))

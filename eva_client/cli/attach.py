@@ -55,12 +55,11 @@ def exec(  # noqa: A001
         eva exec sweep-7/3 -- nvidia-smi
         eva exec train-1 -- tar c checkpoints > checkpoints.tar
     """  # noqa: D301
-    from eva_client.attach.executing import Terminal, execute, fill_closed_streams
+    from eva_client.attach.executing import Terminal, execute
     from eva_client.attach.places import NamedRun
 
     if command and command[0].startswith("-") and command[0] != "--":
         raise click.UsageError(f"{command[0]} is no command: options stand before the job")
-    fill_closed_streams()
     on_terminal = os.isatty(0) and os.isatty(1)
     if wants_tty and not on_terminal:
         raise click.UsageError("--tty needs a terminal as standard input and output; leave it out")

@@ -1,4 +1,4 @@
-"""Standard output that cannot be written: its disk is full, or nobody reads it any more."""
+"""Standard streams that are closed, and output that has no room or no reader any more."""
 
 from __future__ import annotations
 
@@ -25,6 +25,24 @@ class _Output(io.FileIO):
         except OSError as error:
             self.failure = error
             raise
+
+
+_STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
+
+
+def fill_closed_streams() -> None:
+    """Put an empty file in place of standard streams that the caller has closed.
+
+    Otherwise the next file that is opened, such as a socket, would pass for one of them.
+    """
+    for descriptor in range(len(_STREAMS)):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # Takes the lowest descriptor that is free.
+    for name, mode in _STREAMS:
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115
 
 
 @contextmanager

@@ -231,6 +231,11 @@ class _Run:
         except KeyboardInterrupt:
             self._leave()
             return _INTERRUPTED
+        except OSError:  # The reader of the output is gone, or its disk is full.
+            if not self.over:
+                shows, ends = f"eva logs -f {self._job}", f"eva cancel {self._job}"
+                note(f"{self._job} runs on; `{shows}` shows the rest, `{ends}` ends it")
+            raise
         finally:
             signal.signal(signal.SIGINT, before)
         if self._canceller is not None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from itertools import chain
 from pathlib import Path
+from unittest.mock import create_autospec
 
 import click
 import pytest
@@ -16,6 +17,8 @@ from click.testing import CliRunner
 from eva_client.cli import main
 from eva_client.cli.other_names import OTHER_NAMES
 from eva_client.cli.output import failing_output
+from eva_client.cli.run import _Run
+from eva_client.rpc.master import Client
 from tests.fakes.rpc.api import FakeApi, sample_bill, sample_jobs, sample_state
 
 
@@ -86,6 +89,37 @@ def test_a_reader_that_is_gone_is_no_error() -> None:
     code, told = _run("schema", out=write, env={})
     os.close(write)
     assert (code, told) == (1, "")
+
+
+@pytest.mark.parametrize(
+    ("closed", "written"),
+    [("<&-", True), (">&-", False), ("2>&-", True), ("<&- >&- 2>&-", False)],
+)
+@pytest.mark.parametrize("command", ["ls", "logs bert"])
+def test_closed_streams_are_empty_ones(command: str, closed: str, written: bool) -> None:
+    with FakeApi(jobs=sample_jobs(), state=sample_state(), bill=sample_bill()) as api:
+        api.logs = [b"line\n"]
+        line = f'exec "$0" -m eva_client.cli {command} {closed}'
+        done = subprocess.run(
+            ["sh", "-c", line, sys.executable],
+            env={**os.environ, **api.environment},
+            capture_output=True,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert bool(done.stdout) == written
+
+
+def test_a_run_whose_reader_is_gone_says_that_its_job_runs_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def unread(_: _Run) -> None:
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+    monkeypatch.setattr(_Run, "_to_its_end", unread)
+    with pytest.raises(BrokenPipeError):
+        _Run(create_autospec(Client), "run-1").follow()
+    assert "run-1 runs on; `eva logs -f run-1` shows the rest" in capsys.readouterr().err
 
 
 def test_another_file_that_is_full_is_not_taken_for_standard_output() -> None:
