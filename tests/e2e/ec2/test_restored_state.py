@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -125,7 +126,8 @@ def put_back(account: Account, home: Path) -> None:
     words["lab"] = account.cluster
     path = home / "bin"
     path.mkdir()
-    (path / "aws").write_text(f'#!/bin/sh\nexec {sys.executable} -m awscli "$@"\n')
+    python = shlex.quote(sys.executable)
+    (path / "aws").write_text(f'#!/bin/sh\nexec {python} -m awscli "$@"\n')
     (path / "aws").chmod(0o755)
     environment = {
         **os.environ,
