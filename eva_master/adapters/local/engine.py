@@ -8,6 +8,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, Self
 
@@ -151,7 +152,12 @@ class Engine:
         """
         try:
             pools = self._client.api.inspect_network("bridge")["IPAM"]["Config"] or ()
-            gateways = [str(pool["Gateway"]) for pool in pools if "Gateway" in pool]
+            # An engine that runs for the first time states the subnet alone: its first address.
+            gateways = [
+                str(pool.get("Gateway") or ip_network(pool["Subnet"])[1])
+                for pool in pools
+                if {"Gateway", "Subnet"} & pool.keys()
+            ]
             return next(gateway for gateway in gateways if ":" not in gateway)
         except (NotFound, StopIteration) as error:
             raise EngineUnavailable(

@@ -274,6 +274,16 @@ def test_containers_need_a_network_of_their_own_unless_the_machines_is_allowed(
     assert settled(allowed, lambda _sentence: None)[0].section("local").runtime == "docker"
 
 
+def test_an_engine_that_states_its_subnet_alone_has_the_first_address(
+    docker_engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So does an engine that runs for the first time."""
+    pools = [{"Subnet": "fd00::/64"}, {"Subnet": "172.17.0.0/16"}]
+    monkeypatch.setattr(docker.APIClient, "inspect_network", lambda *_: {"IPAM": {"Config": pools}})
+    with Engine(docker_engine) as engine:
+        assert engine.gateway() == "172.17.0.1"
+
+
 def test_what_tasks_read_is_where_their_network_reaches_it(
     bench: Bench, docker_engine: str
 ) -> None:
