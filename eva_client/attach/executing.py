@@ -58,11 +58,13 @@ class Inputs:
     Args:
         opening: The first frame.
         terminal: Where sizes are asked; `None` without one.
+        size: The size of the terminal that the first frame tells.
     """
 
-    def __init__(self, opening: pb.Input, terminal: Terminal | None) -> None:
+    def __init__(self, opening: pb.Input, terminal: Terminal | None, size: pb.Size | None) -> None:
         self._opening = opening
         self._terminal = terminal
+        self._told = size
         self._wakes, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
 
@@ -74,16 +76,22 @@ class Inputs:
             if self._wakes in ready:
                 if not os.read(self._wakes, FRAME_BYTES):
                     return
-                if self._terminal is not None:
-                    yield pb.Input(resize=self._terminal.size())
+                yield from self._resize()
             elif _INPUT in ready:
                 if (data := _read()) is None:
                     continue
                 if data:
+                    yield from self._resize()  # Its signal may come after keys typed later.
                     yield pb.Input(data=data)
                 else:
                     reads.remove(_INPUT)
                     yield pb.Input(end=True)
+
+    def _resize(self) -> Iterator[pb.Input]:
+        """The frame of a size that is new."""
+        if self._terminal is not None and (size := self._terminal.size()) != self._told:
+            self._told = size
+            yield pb.Input(resize=size)
 
     def resized(self, _number: int, _frame: FrameType | None) -> None:
         """Tell of a new size of the terminal."""
@@ -120,10 +128,12 @@ def execute(
         EvaError: The command does not run, or its end is not known.
     """
     wanted = pb.Exec(command=command)
+    size = None
     if terminal is not None:
-        wanted.terminal.CopyFrom(terminal.size())
+        size = terminal.size()
+        wanted.terminal.CopyFrom(size)
         wanted.term = os.environ.get("TERM", "")[:64]
-    inputs = Inputs(place.opening(pb.Kind(exec=wanted)), terminal)
+    inputs = Inputs(place.opening(pb.Kind(exec=wanted)), terminal, size)
     with contextlib.ExitStack() as stack:
         stack.callback(inputs.close)
         if terminal is not None:
@@ -131,6 +141,7 @@ def execute(
                 stack.enter_context(_handled(number, _leave))
             stack.enter_context(_handled(signal.SIGWINCH, inputs.resized))
             stack.enter_context(terminal.raw())
+            inputs.resized(signal.SIGWINCH, None)  # Its size may have changed before that.
         for frame in client.attach(iter(inputs)):
             match frame.WhichOneof("body"):
                 case "data":
