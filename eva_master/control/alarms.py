@@ -113,7 +113,7 @@ class Alarms:
 
 
 @dataclass(slots=True)
-class Watch:
+class SpendingWatch:
     """Looks at a sum that grows: after each change, and on the way to what is foreseen.
 
     Of the alarms that were set for it the earliest counts; one that rings after another is void.

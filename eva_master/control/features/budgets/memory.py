@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from eva_master.control.alarms import Alarm, Wake, Watch
+from eva_master.control.alarms import Alarm, SpendingWatch, Wake
 from eva_master.control.features.budgets.spending import (
     ALL_PERCENT,
     MonthSpending,
@@ -37,7 +37,7 @@ class BudgetMemory(Feature):
     def __init__(self) -> None:
         self.stopped: dict[str, str] = {}
         self._changed = False
-        self._watch = Watch(Alarm(Wake.BUDGET))
+        self._watch = SpendingWatch(Alarm(Wake.BUDGET))
 
     def started(self, turn: Turn) -> None:
         """Have spending looked at before a job starts or goes on."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eva_master.control.alarms import Alarm, Wake, Watch
+from eva_master.control.alarms import Alarm, SpendingWatch, Wake
 from eva_master.control.features.capping.spending import spending
 from eva_master.control.turn.turn import Feature, Turn
 from eva_master.model.records import Instance, Job, TaskRun
@@ -23,7 +23,7 @@ class CappingMemory(Feature):
     wakes = frozenset({Wake.CAP})
 
     def __init__(self) -> None:
-        self._watched: dict[JobId, Watch] = {}
+        self._watched: dict[JobId, SpendingWatch] = {}
         """Jobs with a cap that have not ended."""
         self.reached: set[JobId] = set()
         self.told: set[JobId] = set()
@@ -42,7 +42,7 @@ class CappingMemory(Feature):
             self.reached.discard(job.id)
             self.told.discard(job.id)
         elif old is None or old.max_cost != job.max_cost:
-            watch = self._watched.setdefault(job.id, Watch(Alarm(Wake.CAP, job.id)))
+            watch = self._watched.setdefault(job.id, SpendingWatch(Alarm(Wake.CAP, job.id)))
             watch.look(turn.alarms, turn.now)
 
     def run_changed(self, turn: Turn, old: TaskRun | None, run: TaskRun) -> None:
