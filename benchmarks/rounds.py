@@ -25,7 +25,9 @@ from typing import TypeVar
 from benchmarks.harness import Figures, options, publish, surroundings
 from benchmarks.packing import TYPES, Amounts, offering, task
 from eva_master.adapters.loop.collector import spare_lasting_values
+from eva_master.adapters.planner.child import Answer
 from eva_master.adapters.planner.fast_pickle import FastPickle
+from eva_master.adapters.planner.plan_diff import PlanReceiver, PlanSender
 from eva_master.adapters.planner.snapshot_diff import Sender, SnapshotReceiver
 from eva_master.app.sections.building import build_policy
 from eva_master.control.machine import Machine
@@ -59,6 +61,7 @@ from eva_master.model.events import (
     WorkerReported,
 )
 from eva_master.model.job import JobSpec, TaskSpec
+from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot, ThroughputTable
 from eva_master.ports import Policy
 from eva_master.testing.job_views import changed
@@ -135,6 +138,7 @@ class Cluster:
         self._policy = policy
         self.now = Millis(0)
         self._sender, self._receiver = Sender(), SnapshotReceiver()
+        self._plan_sender, self._plan_receiver = PlanSender(), PlanReceiver()
         self._orders: dict[RunId, TaskOrder] = {}
 
     def submit(self, specs: Iterable[JobSpec]) -> list[Event]:
@@ -179,11 +183,17 @@ class Cluster:
         """Have a plan made as by the planner's process."""
         asked = watch.time("parcel", lambda: self._sent(request.snapshot))
         plan, memory = watch.time("plan", lambda: self._policy.plan(asked, request.memory))
-        return watch.time("parcel", lambda: _sent(PlanReady(request.round, plan, memory)))
+        plan = watch.time("parcel", lambda: self._sent_back(plan, memory))
+        return PlanReady(request.round, plan, memory)
 
     def _sent(self, seen: Snapshot) -> Snapshot:
         """The snapshot as it arrives in the planner's process."""
         return self._receiver.snapshot(_sent(self._sender.diff(seen)))
+
+    def _sent_back(self, plan: Plan, memory: PolicyMemory | None) -> Plan:
+        """The plan as it arrives in the master's process, with the policy's memory."""
+        diff = self._plan_sender.diff(plan, self._plan_receiver.number)
+        return self._plan_receiver.plan(_sent(Answer(diff, memory)).plan)
 
     def _settle(self, actions: Sequence[Action]) -> None:
         """Answer actions until there are none left; no time passes but for plans."""
@@ -239,6 +249,7 @@ class Cluster:
         """
         self._policy = policy
         self._sender, self._receiver = Sender(), SnapshotReceiver()
+        self._plan_sender, self._plan_receiver = PlanSender(), PlanReceiver()
         self.forget_views()
 
     def forget_views(self) -> None:

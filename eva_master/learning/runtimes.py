@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from operator import itemgetter
 
 from eva_master.learning.run_times.dags import base_of
@@ -53,6 +54,7 @@ _TASKS_KEPT = 1_000_000
 _LEAST = 100
 """No variance is less: a spread of one per cent."""
 _FIELDS = 8
+_REMEMBERED = 4_096
 _WEIGHT_UNIT = 10**24
 UNKNOWN = Prior(log_ppm(MILLIS_PER_HOUR), 9 * MILLION, ASSUMED_WITHIN, _ASSUMED_TASKS)
 """Prior of a job without any history: an hour, give or take a factor of twenty."""
@@ -230,28 +232,7 @@ class OwnerTimes:
         Each feature predicts from its value's history; features that were least wrong count most.
         """
         spreads = self._known(traits)
-        if not spreads:
-            return None
-        variances = [_variance(name, spread) for name, spread in spreads]
-        weights = [max(1, _WEIGHT_UNIT // variance**2) for variance in variances]
-        whole = sum(weights)
-        logs = [spread.log for _, spread in spreads]
-        log = (
-            sum(weight * spread_log for weight, spread_log in zip(weights, logs, strict=True))
-            // whole
-        )
-        between = sum(
-            weight * (variance + (spread_log - log) ** 2 // MILLION)
-            for weight, variance, spread_log in zip(weights, variances, logs, strict=True)
-        )
-        between //= whole
-        inner = next((spread for _, spread in spreads if spread.freedom), None)
-        if inner is None:  # the spread over jobs of one task includes that of tasks
-            within = min(ASSUMED_WITHIN, between // 2)
-            return Prior(log, between - within, within, spreads[0][1].jobs + _ASSUMED_TASKS)
-        freedom = inner.freedom + _ASSUMED_TASKS
-        within = (inner.within * inner.freedom + ASSUMED_WITHIN * _ASSUMED_TASKS) // freedom
-        return Prior(log, between, within, freedom)
+        return _prior(tuple(spreads)) if spreads else None
 
     def most_telling(self, traits: Traits) -> tuple[Spread, int] | None:
         """The value, among those of a job's features, that is expected to predict best.
@@ -338,6 +319,30 @@ class OwnerTimes:
             contradicts(stated_ms, time_ms) for time_ms in took
         )
         return took if enough else ()
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _prior(spreads: tuple[tuple[JobFeature, Spread], ...]) -> Prior:
+    """The prior by at least one feature; remembered, since many jobs share their features."""
+    variances = [_variance(name, spread) for name, spread in spreads]
+    weights = [max(1, _WEIGHT_UNIT // variance**2) for variance in variances]
+    whole = sum(weights)
+    logs = [spread.log for _, spread in spreads]
+    log = (
+        sum(weight * spread_log for weight, spread_log in zip(weights, logs, strict=True)) // whole
+    )
+    between = sum(
+        weight * (variance + (spread_log - log) ** 2 // MILLION)
+        for weight, variance, spread_log in zip(weights, variances, logs, strict=True)
+    )
+    between //= whole
+    inner = next((spread for _, spread in spreads if spread.freedom), None)
+    if inner is None:  # the spread over jobs of one task includes that of tasks
+        within = min(ASSUMED_WITHIN, between // 2)
+        return Prior(log, between - within, within, spreads[0][1].jobs + _ASSUMED_TASKS)
+    freedom = inner.freedom + _ASSUMED_TASKS
+    within = (inner.within * inner.freedom + ASSUMED_WITHIN * _ASSUMED_TASKS) // freedom
+    return Prior(log, between, within, freedom)
 
 
 def _variance(feature: JobFeature, spread: Spread) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
@@ -13,7 +13,7 @@ from eva_master.model.arithmetic.loop_time import AS_LOOP, WallClock
 from eva_master.model.forks.merging import MergeRule
 from eva_master.model.resources import Resources
 from eva_master.model.secrets import NeededSecrets
-from eva_master.model.values import quick
+from eva_master.model.values import quick, replace
 from eva_wire.values.bounds import DEFAULT_TENANT, JobKind
 from eva_wire.values.ids import MILLION, Family, JobId, RunId, Workload, run_id
 from eva_wire.values.notices import Topic

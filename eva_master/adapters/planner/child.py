@@ -8,14 +8,16 @@ import os
 import signal
 import threading
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from multiprocessing.connection import Connection
 
 from eva_master.adapters.loop.collector import spare_lasting_values
 from eva_master.adapters.planner.fast_pickle import FastPickle
+from eva_master.adapters.planner.plan_diff import PlanDiff, PlanSender
 from eva_master.adapters.planner.snapshot_diff import SnapshotDiff, SnapshotReceiver
-from eva_master.model.planning.plan import Plan, PolicyMemory
+from eva_master.model.planning.plan import PolicyMemory
 from eva_master.packing.claims.asking import ask
 from eva_master.packing.reconfiguration.greedy_pass import GreedyPass
 from eva_master.ports import Policy
@@ -37,19 +39,21 @@ class PlanRequest:
     """A request for a plan.
 
     Attributes:
+        base: Number of the last plan that the asker has, 0 for none.
         apart: The snapshot is complete, and later ones are no differences from it.
     """
 
     snapshot: SnapshotDiff
     memory: PolicyMemory | None
+    base: int = 0
     apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
-    """A plan, and what the policy remembers for the next one."""
+class Answer:
+    """A plan as it is sent back, and what the policy remembers for the next one."""
 
-    plan: Plan
+    plan: PlanDiff
     memory: PolicyMemory | None
 
 
@@ -92,8 +96,9 @@ def _policy(source: PolicyRecipe) -> Policy:
 
 
 @cache
-def _snapshots() -> SnapshotReceiver:
-    return SnapshotReceiver()
+def _ends() -> tuple[SnapshotReceiver, PlanSender]:
+    """Ends of what is sent as differences, there and back."""
+    return SnapshotReceiver(), PlanSender()
 
 
 def policy_ready(source: PolicyRecipe) -> None:
@@ -101,23 +106,20 @@ def policy_ready(source: PolicyRecipe) -> None:
     _policy(source)
 
 
-def planned(
-    source: PolicyRecipe, question: FastPickle[PlanRequest]
-) -> FastPickle[Planned] | Failed:
+def planned(source: PolicyRecipe, question: FastPickle[PlanRequest]) -> FastPickle[Answer] | Failed:
     """Make a plan; whatever the policy raises is told in the answer."""
-    asked = question.content
-    try:
-        seen = (SnapshotReceiver() if asked.apart else _snapshots()).snapshot(asked.snapshot)
-        return FastPickle(Planned(*ask(_policy(source), seen, asked.memory)))
-    except Exception as error:
-        return Failed(described(error), traceback.format_exc())
+    return _planned(partial(_policy, source), question.content)
 
 
-def greedily_planned(question: FastPickle[PlanRequest]) -> FastPickle[Planned] | Failed:
+def greedily_planned(question: FastPickle[PlanRequest]) -> FastPickle[Answer] | Failed:
     """Make a plan without the policy, whose memory stays as it is."""
-    asked = question.content
+    return _planned(GreedyPass, question.content)
+
+
+def _planned(policy: Callable[[], Policy], asked: PlanRequest) -> FastPickle[Answer] | Failed:
     try:
-        seen = SnapshotReceiver().snapshot(asked.snapshot)
-        return FastPickle(Planned(*ask(GreedyPass(), seen, asked.memory)))
+        receiver, sender = (SnapshotReceiver(), PlanSender()) if asked.apart else _ends()
+        plan, memory = ask(policy(), receiver.snapshot(asked.snapshot), asked.memory)
+        return FastPickle(Answer(sender.diff(plan, asked.base), memory))
     except Exception as error:
         return Failed(described(error), traceback.format_exc())

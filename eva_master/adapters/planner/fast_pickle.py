@@ -11,55 +11,30 @@ import copyreg
 import io
 import pickle
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
-from eva_master.model.catalog import InstanceType, Offering
-from eva_master.model.job import JobSpec, Program, TaskSpec
-from eva_master.model.planning.estimate import Estimate
-from eva_master.model.planning.job_view import JobView
-from eva_master.model.planning.plan import Assign, Hold, NewInstance, Suspend
-from eva_master.model.planning.reasons import Exchange, Hosting, Move, Occupant
-from eva_master.model.planning.snapshot import InstanceView, RemainingWork, RunView
-from eva_master.model.resources import Resources
-
 T = TypeVar("T")
 
-_NUMEROUS = (
-    RunView,
-    Exchange,
-    Estimate,
-    Hold,
-    Hosting,
-    InstanceType,
-    InstanceView,
-    JobSpec,
-    JobView,
-    Move,
-    NewInstance,
-    Offering,
-    Assign,
-    Program,
-    RemainingWork,
-    Resources,
-    Suspend,
-    TaskSpec,
-    Occupant,
-)
-"""The classes that are frequent. All have at least two fields, so that `attrgetter` returns
-tuples."""
+_Reducer = Callable[[Any], tuple[type[Any], tuple[Any, ...]]]
 
 
-def _reducer(kind: type[Any]) -> Callable[[Any], tuple[type[Any], tuple[Any, ...]]]:
-    values = attrgetter(*(field.name for field in fields(kind)))
-    return lambda instance: (kind, values(instance))
+class _Reducers(dict[type[Any], Callable[[Any], Any]]):
+    """How values are taken apart, by class; dataclasses are added when one is first pickled."""
+
+    def __missing__(self, kind: type[Any]) -> _Reducer:
+        """The reducer of a dataclass; others are pickled as usual."""
+        names = tuple(item.name for item in fields(kind)) if is_dataclass(kind) else ()
+        # `attrgetter` returns a tuple of two values at least; the class takes those in this order.
+        if len(names) < 2 or names != kind.__match_args__:
+            raise KeyError(kind)
+        values = attrgetter(*names)
+        self[kind] = reducer = lambda instance: (kind, values(instance))
+        return reducer
 
 
-_REDUCERS: dict[type[Any], Callable[[Any], Any]] = {
-    **copyreg.dispatch_table,
-    **{kind: _reducer(kind) for kind in _NUMEROUS},
-}
+_REDUCERS = _Reducers(copyreg.dispatch_table)
 
 
 @dataclass(frozen=True, slots=True)

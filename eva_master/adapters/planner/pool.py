@@ -10,11 +10,14 @@ import traceback
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
-from eva_master.adapters.planner.child import Failed, Planned, described, live_with_parent
+from eva_master.adapters.planner.child import Answer, Failed, described, live_with_parent
 from eva_master.adapters.planner.fast_pickle import FastPickle
+from eva_master.adapters.planner.plan_diff import PlanReceiver
 from eva_master.adapters.planner.snapshot_diff import Sender
+from eva_master.model.planning.plan import Plan, PolicyMemory
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -28,11 +31,13 @@ class Child:
 
     Attributes:
         snapshots: The last snapshot that it was sent.
+        plans: The last plan that came back.
     """
 
     def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")
         self.snapshots = Sender()
+        self.plans = PlanReceiver()
         self._watched, self._lifeline = context.Pipe(duplex=False)
         self._pool = ProcessPoolExecutor(
             max_workers=1,
@@ -60,14 +65,31 @@ class Child:
         self.close()
 
 
-def outcome_of(future: Future[FastPickle[Planned] | Failed]) -> Planned | Failed:
-    """Answer of a child, or the reason why there is none."""
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan, and what the policy remembers for the next one."""
+
+    plan: Plan
+    memory: PolicyMemory | None
+
+
+def outcome_of(
+    future: Future[FastPickle[Answer] | Failed], plans: PlanReceiver
+) -> Planned | Failed:
+    """Answer of a child, or the reason why there is none.
+
+    Args:
+        future: The answer.
+        plans: The last plan that came back from this child; a new one for a request `apart`.
+    """
     try:
         result = future.result()
+        if isinstance(result, Failed):
+            return result
+        return Planned(plans.plan(result.content.plan), result.content.memory)
     except CancelledError:
         return Failed("the planner was closed", "")
     except BrokenProcessPool:
         return Failed("the planner's process died", "")
     except Exception as error:  # a snapshot or a plan that cannot be pickled
         return Failed(described(error), traceback.format_exc())
-    return result.content if isinstance(result, FastPickle) else result

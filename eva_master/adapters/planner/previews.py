@@ -6,9 +6,10 @@ import asyncio
 import threading
 from concurrent.futures import Future
 
-from eva_master.adapters.planner.child import Failed, Planned, PlanRequest, PolicyRecipe, planned
+from eva_master.adapters.planner.child import Answer, Failed, PlanRequest, PolicyRecipe, planned
 from eva_master.adapters.planner.fast_pickle import FastPickle
-from eva_master.adapters.planner.pool import Child, outcome_of
+from eva_master.adapters.planner.plan_diff import PlanReceiver
+from eva_master.adapters.planner.pool import Child, Planned, outcome_of
 from eva_master.adapters.planner.snapshot_diff import Sender
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
@@ -86,8 +87,8 @@ class Previews:
             planning = child.submit(planned, source, question)
             self._start_timer(self._longest_s)
 
-        def done(future: Future[FastPickle[Planned] | Failed]) -> None:
-            outcome, took_too_long = outcome_of(future), False
+        def done(future: Future[FastPickle[Answer] | Failed]) -> None:
+            outcome, took_too_long = outcome_of(future, PlanReceiver()), False
             with self._lock:
                 took_too_long = self._child is not child and not self._closed
                 self._stop_timer()

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import structlog
 
 from eva_master.adapters.planner.child import (
+    Answer,
     Failed,
-    Planned,
     PlanRequest,
     PolicyRecipe,
     greedily_planned,
@@ -22,7 +22,8 @@ from eva_master.adapters.planner.child import (
     policy_ready,
 )
 from eva_master.adapters.planner.fast_pickle import FastPickle
-from eva_master.adapters.planner.pool import Child, outcome_of
+from eva_master.adapters.planner.plan_diff import PlanReceiver
+from eva_master.adapters.planner.pool import Child, Planned, outcome_of
 from eva_master.adapters.planner.snapshot_diff import Sender
 from eva_master.model.actions import RequestPlan
 from eva_master.model.events import PlanFailed, PlanReady
@@ -111,7 +112,8 @@ class ProcessPlanner:
                 self._begin_anew()
                 planning = self._ask(request)
             round_ = self._watched(request)
-        planning.add_done_callback(lambda future: self._done(round_, outcome_of(future)))
+        plans = round_.child.plans
+        planning.add_done_callback(lambda future: self._done(round_, outcome_of(future, plans)))
 
     def slow_for_s(self) -> float | None:
         """For how many seconds a round has been under way that takes long; `None` if none does."""
@@ -128,9 +130,11 @@ class ProcessPlanner:
                 self._stop_timers(round_)
             self._child.close()
 
-    def _ask(self, request: RequestPlan) -> Future[FastPickle[Planned] | Failed]:
-        question = PlanRequest(self._child.snapshots.diff(request.snapshot), request.memory)
-        return self._child.submit(planned, self.source, FastPickle(question))
+    def _ask(self, request: RequestPlan) -> Future[FastPickle[Answer] | Failed]:
+        child = self._child
+        changes = child.snapshots.diff(request.snapshot)
+        question = PlanRequest(changes, request.memory, base=child.plans.number)
+        return child.submit(planned, self.source, FastPickle(question))
 
     def _begin_anew(self) -> None:
         self._child.close()
@@ -205,8 +209,8 @@ class ProcessPlanner:
         timer.daemon = True
         timer.start()
 
-        def done(future: Future[FastPickle[Planned] | Failed]) -> None:
-            outcome = outcome_of(future)
+        def done(future: Future[FastPickle[Answer] | Failed]) -> None:
+            outcome = outcome_of(future, PlanReceiver())
             timer.cancel()
             child.close()
             with self._lock:

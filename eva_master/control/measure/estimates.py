@@ -12,7 +12,7 @@ from eva_master.control.state.finished import Kind, kind_of_all
 from eva_master.control.state.records import Records
 from eva_master.control.state.view_cache import ToldEstimates
 from eva_master.learning.delays import two_digits
-from eva_master.learning.run_times.posterior import NONE_FINISHED, Finished, Prior
+from eva_master.learning.run_times.posterior import NONE_FINISHED, Finished, Prior, estimated
 from eva_master.learning.runtimes import UNKNOWN, OwnerTimes, Traits
 from eva_master.model.arithmetic.fixed_point import exp_of_ppm, log_ppm
 from eva_master.model.job import JobSpec, TaskSpec
@@ -172,23 +172,18 @@ class JobEstimates:
         if mode is Estimates.SLEARN_DAG and later is not None:
             return self._of_values(traits, later)
         of_itself = mode in (Estimates.PILOTS, Estimates.SLEARN_DAG)
-        prior = None if of_itself else self._prior(kind, traits)
+        prior = None if of_itself else self._prior(traits)
         own = NONE_FINISHED if mode is Estimates.HISTORY else self.finished.get(kind, NONE_FINISHED)
         if own.tasks == 0 and prior is None:
             return None
         source = Source.POSTERIOR if prior is not None else Source.PILOTS
         if own.tasks == 0:
             source = Source.HISTORY
-        return (prior or UNKNOWN).after(own).estimate(source, own)
+        return estimated(prior or UNKNOWN, own, source)
 
-    def _prior(self, kind: Kind, traits: Traits) -> Prior | None:
+    def _prior(self, traits: Traits) -> Prior | None:
         """Prior of a kind of tasks, by earlier jobs and other stages of the DAG."""
-        previous = self.told
-        own = (
-            self.known.prior(traits)
-            if previous is None
-            else previous.prior(kind, self.known, traits)
-        )
+        own = self.known.prior(traits)
         value = None if self.stage is None else self.stage.value
         if value is None:
             return own

@@ -7,7 +7,6 @@ and instances that have changed since are looked at.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from operator import is_
 
 from eva_master.control.features.forks import views
@@ -50,6 +49,7 @@ from eva_master.model.planning.snapshot import (
 )
 from eva_master.model.records import Job, TaskRun
 from eva_master.model.resources import NOTHING, Resources
+from eva_master.model.values import replace
 from eva_master.packing.room import beside_limits, room_beside, with_lower_limits
 from eva_master.packing.valuation import delays
 from eva_wire.values.ids import Family, InstanceId, JobId, Millis, RunId
@@ -253,7 +253,7 @@ def _views(
         beside = _beside(state, job, run)
         if lone and not run.replicas:
             host = None if run.target is None else state.instances[run.target]
-            label = view_cache.labelled(voice, job.spec.tasks[run.index]).workload
+            label = view_cache.shown_task(voice, job.spec.tasks[run.index]).workload
             view = view_cache.kept(run, host, work, beside=beside, label=label)
         if view is None:
             pinned = together if gang else scope.doubled(state, job, run) or scope.pinned([run])
@@ -273,7 +273,7 @@ def _views(
 
 def _view(state: PlanningRecords, job: Job, run: TaskRun, rest: _Rest) -> RunView:
     place, pinned, work, ran, free, beside = rest
-    task = state.view_cache.labelled(voice_of(job.spec), job.spec.tasks[run.index])
+    task = state.view_cache.shown_task(voice_of(job.spec), job.spec.tasks[run.index])
     family = None if place is None else state.instances[place].offering.type.family
     return RunView(
         id=run.id,
@@ -295,10 +295,7 @@ def _view(state: PlanningRecords, job: Job, run: TaskRun, rest: _Rest) -> RunVie
 
 def _stays(state: PlanningRecords, job: Job, run: TaskRun) -> bool:
     """Whether no plan moves a task run without time to lose; in company it may have to go."""
-    place = scope.place(state, run)
-    if place is None:
-        return False
-    return job.buys is not MarketRule.ALONE
+    return scope.place(state, run) is not None and job.buys is not MarketRule.ALONE
 
 
 def _free(state: PlanningRecords, seen: list[TaskRun], place: InstanceId) -> Resources:
@@ -378,7 +375,10 @@ def _job_view(
     runs: tuple[RunId, ...],
     dag: DagView | None,
 ) -> JobView:
-    spec, handed = job.spec, state.handed.get(job.id)
+    spec, handed, shared = job.spec, state.handed.get(job.id), state.view_cache.shared
+    measured = delays.of_job(
+        state.learned, spec, state.tasks.kinds(job.id), settings.assumed_delays, of_others=True
+    )
     return JobView(
         id=job.id,
         spec=state.view_cache.without_tasks(job.id, spec),
@@ -386,9 +386,7 @@ def _job_view(
         submitted_ms=job.arrived_ms,
         priority=spec.priority if handed is None else handed.priority,
         partition=job.partition,
-        delays=delays.of_job(
-            state.learned, spec, state.tasks.kinds(job.id), settings.assumed_delays, of_others=True
-        ),
+        delays=shared(measured),
         progress=JobProgress(
             estimate=told.estimate,
             steps_left=attained.steps_left(job, seen),
@@ -403,27 +401,32 @@ def _job_view(
             dag=dag,
         ),
         array=_array_view(state, job),
-        sharing=Sharing(
-            None
-            if job.missing_secrets
-            else sizes.elastic(
-                state, spec, settings.limits, settings.partitions.home(job.partition)
-            ),
-            state.tasks.replicas_left(job.id),
-            views.forks_left(state, job, seen),
-        ),
+        sharing=shared(_sharing(state, job, seen, settings)),
         urgency=_WAITS_FOR_SPOT if _waits_for_spot(job, seen) else NO_URGENCY,
-        tenancy=JobTenancy(
-            worths.of_job(state, job) if settings.tenancy.quotas else spec.worth,
-            grace.unlent(spec, settings) if settings.tenancy.lending else "",
-            job.held_ms,
-            job.spoiled_ms,
+        tenancy=shared(
+            JobTenancy(
+                worths.of_job(state, job) if settings.tenancy.quotas else spec.worth,
+                grace.unlent(spec, settings) if settings.tenancy.lending else "",
+                job.held_ms,
+                job.spoiled_ms,
+            )
         ),
     )
 
 
+def _sharing(state: PlanningRecords, job: Job, seen: list[TaskRun], settings: Settings) -> Sharing:
+    elastic = None
+    if not job.missing_secrets:
+        partition = settings.partitions.home(job.partition)
+        elastic = sizes.elastic(state, job.spec, settings.limits, partition)
+    return Sharing(elastic, state.tasks.replicas_left(job.id), views.forks_left(state, job, seen))
+
+
 def _array_view(state: PlanningRecords, job: Job) -> ArrayView:
-    spec, kinds = job.spec, () if job.is_gang else state.tasks.by_kind(job.id)
+    spec = job.spec
+    if job.is_gang:
+        return state.view_cache.shared(ArrayView(spec.size))
+    kinds = state.tasks.by_kind(job.id)
     several = len(kinds) > 1 or spec.size < len(spec.tasks)
     return ArrayView(spec.size, state.tasks.unseen(job.id), kinds if several else ())
 
@@ -469,28 +472,22 @@ def _shown(state: PlanningRecords, offering: Offering) -> Offering:
 
 def _instance_view(state: PlanningRecords, name: InstanceId) -> InstanceView | None:
     """`None` for one that no plan may use."""
-    if not state.can_place(name):
-        return None
-    instance = state.instances[name]
-    return InstanceView(
-        id=name,
-        offering=_shown(state, instance.offering),
-        residents=state.view_cache.residents(name),
-        ready=instance.state is InstanceState.READY,
-        pool=instance.pool,
-        partition=instance.partition,
-    )
+    return _seen(state, name, state.view_cache.residents(name)) if state.can_place(name) else None
 
 
 def _draining_view(state: PlanningRecords, name: InstanceId) -> InstanceView | None:
     """`None` for one that is not drained."""
     if name not in state.membership.draining:
         return None
+    return _seen(state, name, tuple(sorted(run.id for run in state.occupants(name))))
+
+
+def _seen(state: PlanningRecords, name: InstanceId, residents: tuple[RunId, ...]) -> InstanceView:
     instance = state.instances[name]
     return InstanceView(
         id=name,
         offering=_shown(state, instance.offering),
-        residents=tuple(sorted(run.id for run in state.occupants(name))),
+        residents=residents,
         ready=instance.state is InstanceState.READY,
         pool=instance.pool,
         partition=instance.partition,

@@ -6,31 +6,33 @@ import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from itertools import islice
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 from eva_master.control.state.finished import Kind
 from eva_master.learning.delays import two_digits
-from eva_master.learning.run_times.posterior import Prior
-from eva_master.learning.runtimes import OwnerTimes, Traits
+from eva_master.learning.runtimes import OwnerTimes
 from eva_master.learning.voices.names import Voice, plain, split, voice_of
 from eva_master.learning.voices.resolution import Resolved
 from eva_master.model.catalog import Catalog, InstanceType, Offering
-from eva_master.model.job import JobSpec, TaskSpec
+from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.planning.estimate import Estimate, near
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import InstanceView, RemainingWork, RunView
 from eva_master.model.records import Instance, TaskRun
-from eva_master.model.values import Views
+from eva_master.model.values import Views, replace
 from eva_wire.values.ids import InstanceId, JobId, Millis, RunId, Workload
 
 K = TypeVar("K", bound=str)
 V = TypeVar("V")
 
-_TASKS_RELABELLED = 16_384
-"""Tasks of which the same with another name of their workload are remembered at most."""
+_TASKS_SHOWN = 16_384
+"""Number of tasks of which the form that policies see is remembered."""
+_PARTS_SHARED = 16_384
+"""Number of different parts of views that are remembered."""
+_NO_PROGRAM = Program("")
 _RUNS_DOWN = frozenset({"remaining", "since_ms", "ran"})
 _LARGE_GANG, _APART_MS = 100, 10
 """Reports of a gang with more members are compared with its view so far apart, for each member."""
@@ -89,21 +91,6 @@ class ToldEstimates:
         self._estimates: dict[Kind, Estimate] = {}
         self._times: dict[Kind, tuple[int, int]] = {}
         """Average run times, each with its value rounded to two digits."""
-        self._priors: dict[Kind, tuple[OwnerTimes, Prior | None]] = {}
-        """Estimates from earlier jobs, with the figures on which they rest."""
-
-    def prior(self, kind: Kind, known: OwnerTimes, traits: Traits) -> Prior | None:
-        """The estimate from earlier jobs for a kind of tasks, renewed only when there is news.
-
-        Args:
-            kind: Kind of the tasks.
-            known: Learned run times of their owner's jobs.
-            traits: Traits of the tasks, always the same for tasks of this kind in the job.
-        """
-        before = self._priors.get(kind)
-        if before is None or before[0] is not known:
-            before = self._priors[kind] = known, known.prior(traits)
-        return before[1]
 
     def settled(self, kind: Kind, fresh: Estimate | None) -> Estimate | None:
         """The estimate told before if the new one is within a twentieth of it; else the new one."""
@@ -174,7 +161,8 @@ class ViewCache:
         self.resolved = Resolved()
         self._specs: dict[JobId, tuple[JobSpec, JobSpec]] = {}
         self._disk_jobs: set[JobId] = set()
-        self._relabelled: dict[tuple[int, Workload], tuple[TaskSpec, TaskSpec]] = {}
+        self._shown_tasks: dict[tuple[int, Workload], tuple[TaskSpec, TaskSpec]] = {}
+        self._shared: dict[Any, Any] = {}
         self._by_workload: dict[Workload, dict[JobId, int]] = {}
         """Number of task-run views of each job, by the plain name of the workload."""
         self._estimated: dict[JobId, OwnerTimes] = {}
@@ -280,17 +268,23 @@ class ViewCache:
             made = self._specs[job] = spec, spec.of_tasks(())
         return made[1]
 
-    def labelled(self, voice: Voice, task: TaskSpec) -> TaskSpec:
-        """A task with the name that its workload has in plans; the same one for equal ones."""
+    def shown_task(self, voice: Voice, task: TaskSpec) -> TaskSpec:
+        """A task as policies see it, with the name of its workload in plans; one for equal ones."""
         label = self.resolved.label(voice, task.workload)
-        if label == task.workload:
-            return task
-        made = self._relabelled.get((id(task), label))
+        made = self._shown_tasks.get((id(task), label))
         if made is None or made[0] is not task:
-            if len(self._relabelled) >= _TASKS_RELABELLED:
-                self._relabelled.clear()
-            made = self._relabelled[id(task), label] = task, replace(task, workload=label)
+            if len(self._shown_tasks) >= _TASKS_SHOWN:
+                self._shown_tasks.clear()
+            shown = self.shared(replace(task, workload=label, program=_NO_PROGRAM, name=""))
+            made = self._shown_tasks[id(task), label] = task, shown
         return made[1]
+
+    def shared(self, part: V) -> V:
+        """A part of a view, or an equal one of an earlier view: one that many have is sent once."""
+        if len(self._shared) >= _PARTS_SHARED:
+            self._shared.clear()
+        first: V = self._shared.setdefault(part, part)
+        return first
 
     def instances_changed(self) -> None:
         """Note that the views of all instances may be out of date."""

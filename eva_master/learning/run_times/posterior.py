@@ -8,6 +8,7 @@ finished task. All numbers are integers, in millionths, so that all machines com
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from eva_master.model.arithmetic.fixed_point import log_ppm
 from eva_master.model.planning.estimate import LONGEST_MS, Estimate, Source, mean_ms
@@ -19,6 +20,7 @@ _AVERAGED_ALONE_FROM = 10
 """From so many on nothing else does."""
 _LEAST = 100
 """No variance is less: a spread of one per cent."""
+_REMEMBERED = 4_096
 _FREEDOM_LEAST = 4
 """So many tasks speak for the assumed spread within a job."""
 
@@ -142,3 +144,9 @@ class Belief:
             plain = finished.total_ms // finished.tasks
             expected = (expected * (of - averaged) + plain * averaged) // of
         return Estimate(max(1, expected), self.log, scale, freedom, source, finished.tasks)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def estimated(prior: Prior, finished: Finished, source: Source) -> Estimate:
+    """The run time of the next task of a job; many jobs have the same one."""
+    return prior.after(finished).estimate(source, finished)

@@ -35,6 +35,7 @@ def log_ppm(value: int) -> int:
     return _rounded(total * MILLION, _ONE)
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def exp_of_ppm(log: int) -> int:
     """The exponential of a logarithm in millionths, as the nearest integer.
 

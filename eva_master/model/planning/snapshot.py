@@ -131,6 +131,7 @@ class RunView:
     """A task run that is to be placed.
 
     Attributes:
+        task: Its task without the program, with the name that its workload has in plans.
         instance: The instance where it is or is about to be, `None` if it has no place.
         pinned: In the middle of a start, stop or move: this round must not move it, and its room on
             `instance` is taken.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 
 import numpy as np
 
@@ -29,13 +30,13 @@ _HOSTINGS_REMEMBERED = 65_536
 def hostings(problem: Problem, configuration: Configuration) -> tuple[Hosting, ...]:
     """Every instance of a configuration with its worth, live ones first."""
     occupants: defaultdict[Host, list[RunId]] = defaultdict(list)
-    for run, host in configuration.places.items():
+    for run, host in sorted(configuration.places.items(), key=itemgetter(0)):
         occupants[host].append(run)
     # Kept while classes have the same numbers, and throughputs are the same.
     key = problem.classes, problem.throughput
     memo = problem.cache.remembered("hostings", key, partial(_LastHostings, *key), limit=1)
     return tuple(
-        memo.hosting(problem, configuration, host, sorted(occupants[host]))
+        memo.hosting(problem, configuration, host, occupants[host])
         for host in sorted(occupants, key=lambda host: (isinstance(host, int), host))
     )
 

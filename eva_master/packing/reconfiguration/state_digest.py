@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.configuration.build import Configuration, Host
@@ -22,9 +22,12 @@ class StateDigest:
     """
 
     def __init__(self, snapshot: Snapshot, known: str) -> None:
-        self._snapshot = snapshot
+        self._runs = snapshot.runs
+        self._offerings: dict[Host | None, str] = {
+            view.id: view.offering.id for view in snapshot.instances
+        }
         self._begun = hashlib.sha256(known.encode())
-        for part in (_market(snapshot), _jobs(snapshot), _claims(snapshot)):
+        for part in (_market(snapshot), *_jobs(snapshot), _claims(snapshot, self._offerings)):
             self._begun.update(f"\n\n{[*part]}".encode())
 
     def of(self, configuration: Configuration | None = None) -> str:
@@ -34,8 +37,27 @@ class StateDigest:
             configuration: The planned places; `None` for the present ones.
         """
         digest = self._begun.copy()
-        digest.update(f"\n\n{_places(self._snapshot, configuration)}".encode())
+        digest.update(f"\n\n{self._places(configuration)}".encode())
         return digest.hexdigest()[:32]
+
+    def _places(self, configuration: Configuration | None) -> tuple[object, ...]:
+        """The number of each placed task run's instance, and the instances' offerings.
+
+        Instances have numbers in the order of the first task run on each.
+        """
+        offerings = {**self._offerings}
+        if configuration is None:
+            hosts: Iterable[Host | None] = (run.instance for run in self._runs)
+        else:
+            offerings |= {launch.key: launch.offering.id for launch in configuration.launches}
+            hosts = map(configuration.places.get, (run.id for run in self._runs))
+        numbers: dict[Host | None, int] = {}
+        places = {
+            run.id: numbers.setdefault(host, len(numbers))
+            for run, host in zip(self._runs, hosts, strict=True)
+            if host in offerings
+        }
+        return places, [offerings[host] for host in numbers]
 
 
 def _market(snapshot: Snapshot) -> Iterator[object]:
@@ -44,36 +66,20 @@ def _market(snapshot: Snapshot) -> Iterator[object]:
         yield sold.id, sold.price, sold.limit, sold.available(now), sold.interruptions_ppm
 
 
-def _jobs(snapshot: Snapshot) -> Iterator[object]:
-    for job in snapshot.jobs:
-        yield job.id, len(job.runs), job.priority, job.delays.checkpoint_ms, job.delays.launch_ms
-    yield [run.id for run in snapshot.runs if run.pinned]
-    if ahead := [job for job in snapshot.jobs if job.urgency.ahead is not None]:
-        yield [job.id for job in sorted(ahead, key=precedence)]
+def _jobs(snapshot: Snapshot) -> Iterator[Iterable[object]]:
+    delays = [job.delays for job in snapshot.jobs]
+    yield (job.id for job in snapshot.jobs)
+    yield (len(job.runs) for job in snapshot.jobs)
+    yield (job.priority for job in snapshot.jobs)
+    yield (delay.checkpoint_ms for delay in delays)
+    yield (delay.launch_ms for delay in delays)
+    yield (run.id for run in snapshot.runs if run.pinned)
+    ahead = [job for job in snapshot.jobs if job.urgency.ahead is not None]
+    yield (job.id for job in sorted(ahead, key=precedence))
 
 
-def _claims(snapshot: Snapshot) -> Iterator[object]:
+def _claims(snapshot: Snapshot, offerings: Mapping[Host | None, str]) -> Iterator[object]:
     """Room that is kept, and for which task runs; when it is complete is a matter of time."""
-    offerings = {view.id: view.offering.id for view in snapshot.instances}
     for claim in snapshot.claims:
         kept = sorted(offerings.get(name, "") for name in claim.instances)
         yield claim.runs, claim.priority, claim.equals, kept, claim.slots
-
-
-def _places(snapshot: Snapshot, configuration: Configuration | None) -> list[object]:
-    """Task runs with a place, the number of each one's instance, and the instances' offerings.
-
-    Instances have numbers in the order of the first task run on each.
-    """
-    offerings: dict[Host | None, str] = {each.id: each.offering.id for each in snapshot.instances}
-    if configuration is None:
-        hosts: Iterable[Host | None] = (run.instance for run in snapshot.runs)
-    else:
-        offerings |= {launch.key: launch.offering.id for launch in configuration.launches}
-        hosts = (configuration.places.get(run.id) for run in snapshot.runs)
-    placed = [
-        (run.id, host) for run, host in zip(snapshot.runs, hosts, strict=True) if host in offerings
-    ]
-    numbers: dict[Host | None, int] = {}
-    places = [numbers.setdefault(host, len(numbers)) for _, host in placed]
-    return [[run for run, _ in placed], places, [offerings[host] for host in numbers]]

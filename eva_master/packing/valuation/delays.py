@@ -64,7 +64,7 @@ def of_job(
         )
 
     def _default(kind: Delay, name: Workload, hint: int | None, default: int) -> int:
-        if not of_others or hint is not None:
+        if not of_others or hint is not None or (kind, name) in own.known:
             return default
         measured_ms = delay_of_others(learned.voices, kind, name)
         return default if measured_ms is None else measured_ms
