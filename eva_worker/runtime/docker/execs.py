@@ -32,8 +32,6 @@ from eva_worker.runtime.docker.engine import FAILURES, in_thread, reason
 from eva_worker.runtime.docker.parent import TEMPORARY
 
 _DIRECTORY = "execs"
-_PARENT = "eva-task"
-"""Name of the script that is the program's parent; see `parent.command`."""
 _HEADER = struct.Struct(">B3xI")
 """Before each piece of output without a terminal: the stream, and how many bytes follow."""
 _FIRST_LOOK_S, _LONGEST_LOOK_S = 0.05, 1.0
@@ -198,7 +196,6 @@ class EngineExecution:
             except TimeoutError:
                 pause_s = min(2 * pause_s, _LONGEST_LOOK_S)
         await asyncio.to_thread(_end_all, started.record.name, self._session, started.space)
-        await asyncio.to_thread(handing.drop, started.record.parent.parent, started.record.name)
         await asyncio.to_thread(started.record.unlink, missing_ok=True)
         return shell_code(-signal.SIGKILL) if code is None else int(code)
 
@@ -280,18 +277,12 @@ def _start(client: Any, container: str, directory: Path, command: AttachedComman
     write_json(record, {})
     api, terminal = client.api, command.terminal is not None
     attributes = api.inspect_container(container)
-    stated = set(attributes["Config"]["Env"] or ())
-    handing.hand_again(directory, command.id, _environment(attributes["State"]["Pid"]), stated)
-    begin = handing.read_again(command.id) + _sized(command) + _BEGIN
+    begin = handing.READ_AGAIN + _sized(command) + _BEGIN
     arguments = ["/bin/sh", "-c", begin, "eva-exec", *command.arguments]
-    try:
-        created = api.exec_create(
-            container, arguments, stdin=True, tty=terminal, environment=command.variables
-        )
-        stream = api.exec_start(created["Id"], tty=terminal, socket=True)
-    except BaseException:
-        handing.drop(directory, command.id)
-        raise
+    created = api.exec_create(
+        container, arguments, stdin=True, tty=terminal, environment=command.variables
+    )
+    stream = api.exec_start(created["Id"], tty=terminal, socket=True)
     # The client reads the engine's answer through a buffer, which may hold the first output.
     connection: socket.socket = stream._sock
     connection.setblocking(False)
@@ -313,22 +304,6 @@ def _sized(command: AttachedCommand) -> str:
     return f"stty rows {command.terminal.rows} cols {command.terminal.columns} 2>/dev/null\n"
 
 
-def _environment(first: int) -> dict[str, str]:
-    """The environment with which a container's program began; empty if it cannot be seen.
-
-    Args:
-        first: The container's first process, which is the program's parent or stands above that.
-    """
-    with contextlib.suppress(psutil.Error, OSError):
-        for process in psutil.Process(first).children(recursive=True):
-            parent = process.parent()
-            # The init above the parent names the parent's command as well.
-            begun = parent is not None and _PARENT in parent.cmdline()
-            if begun and _PARENT not in process.cmdline():
-                return dict(process.environ())
-    return {}
-
-
 def _resize(started: Started, size: Size) -> None:
     started.client.api.exec_resize(started.id, height=size.rows, width=size.columns)
 
@@ -338,5 +313,4 @@ def end_recorded(directory: Path) -> None:
     for record in sorted((directory / _DIRECTORY).glob("*")):
         document = read_json(record) or {}
         _end_all(record.name, document.get("session", 0), document.get("space", ""))
-        handing.drop(directory, record.name)
         record.unlink(missing_ok=True)

@@ -60,7 +60,11 @@ def inside(spec: TaskSpec, temporary: Path) -> tuple[dict[str, str], list[Mount]
         socket = Path(env["EVA_SOCKET"])
         sources[SOCKET] = socket.parent
         env["EVA_SOCKET"] = f"{SOCKET}/{socket.name}"
-    mounts = [Mount(place, str(source), type="bind") for place, source in sources.items()]
+    mounts = [
+        # Connecting to a socket needs no right to write beside it.
+        Mount(place, str(source), type="bind", read_only=place == SOCKET)
+        for place, source in sources.items()
+    ]
     for name, source in spec.elsewhere.items():
         # The engine creates their mount points below the previous mount.
         place, input_ = f"{_DIRECTORIES['EVA_STORAGE']}/{name}", name.startswith("inputs/")

@@ -231,6 +231,7 @@ class DockerRuntime:
         for key in keys:
             if key not in self._watches:
                 await asyncio.to_thread(execs.end_recorded, self._root / key.path)
+                await asyncio.to_thread(take_back, self._root / key.path)
                 self._adopted.add(key)
                 self._watch(key)
                 await self._resume_stop(key)
@@ -252,7 +253,6 @@ class DockerRuntime:
         self._containers.pop(key, None)
         self._killed.discard(key)
         self._adopted.discard(key)
-        await asyncio.to_thread(take_back, self._root / key.path)
         await asyncio.to_thread(remove_tree, self._root / key.path)
 
     def close(self) -> None:
@@ -279,6 +279,7 @@ class DockerRuntime:
                 places.hand_over_files(spec, temporary, *confined.owner)
             place = hand_in(spec.secrets, directory, confined.owner) if spec.secrets else None
             self._start(self._create(spec, temporary, confined, place))
+            take_back(directory)
             write_json(directory / "started.json", {})
         except (*FAILURES, StartFailed) as error:
             why = f"cannot start {spec.key}: {reason(error)}"
@@ -302,7 +303,8 @@ class DockerRuntime:
         image = spec.image or self._default_image
         options = self._options(spec, temporary) | confined.options
         if secrets is not None:
-            options["mounts"].append(Mount(handing.PLACE, str(secrets), type="bind"))
+            file = Mount(handing.PLACE, str(secrets), type="bind", read_only=True)
+            options["mounts"].append(file)
         for tries_left in reversed(range(_START_TRIES)):
             try:
                 return self._client.containers.create(image, **options)
@@ -407,8 +409,6 @@ class DockerRuntime:
         if record := read_json(path):
             return Exit(**record)
         ended = self._container_exit(key, lost_ms)
-        if ended:
-            take_back(path.parent)
         # Code 0 is that of a program that ended by itself, as the parent sees to.
         if ended and ended.code and path.with_name("stop.json").exists():
             ended = replace(ended, stopped=True)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import socket
+import tempfile
 import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from eva_worker.isolation import UNPRIVILEGED, Isolation
 from eva_worker.orders import TaskKey
 from eva_worker.runtime import Exit, TaskSpec
 from eva_worker.runtime.docker.runtime import DockerRuntime, connect
+from eva_worker.secret_values import SecretValues
 from eva_worker.tasks.progress_server import IteratorServer, StepCounters
 from eva_worker.tasks.socket_places import make_socket_directory
 from tests.fakes.docker import dockerd
@@ -37,7 +39,8 @@ class Bench:
         self.home = home
         for name in ("work", "storage/outputs", "storage/inputs/t", "checkpoints"):
             (home / name).mkdir(parents=True, mode=0o700)
-        make_socket_directory(home / "run" / "eva.sock", home)
+        self.socket = home / "run" / "eva.sock"
+        make_socket_directory(self.socket, home)
         for file in ("work/train.py", "storage/inputs/t/data"):
             (home / file).write_text("given")
             (home / file).chmod(0o600)
@@ -53,7 +56,7 @@ class Bench:
         env = {
             "EVA_STORAGE": str(self.home / "storage"),
             "EVA_CHECKPOINT_DIR": str(self.home / "checkpoints"),
-            "EVA_SOCKET": str(self.home / "run" / "eva.sock"),
+            "EVA_SOCKET": str(self.socket),
         }
         work, log = self.home / "work", self.home / "log"
         async with asyncio.timeout(DEADLINE_S):
@@ -119,6 +122,34 @@ async def test_a_task_is_nobody_and_has_its_own_files(docker_engine: str, tmp_pa
         assert ended.code == 0, it.log
         assert it.log.replace("given", "").split() == [*[str(UNPRIVILEGED)] * 2, "done"]
         assert (it.home / "checkpoints" / "00000001" / "c").stat().st_uid == UNPRIVILEGED
+
+
+WRITE_EVERYWHERE = """while read -r _ place kind _; do
+[ ! -d $place ] || place=$place/.probe
+[ ! -c $place ] && { true >>$place; } 2>/dev/null && echo $kind $place
+done </proc/mounts
+true"""
+
+
+@pytest.mark.parametrize("user", ["unprivileged", "worker"])
+async def test_a_task_fills_no_memory_of_its_host(
+    docker_engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, user: str
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="eva-test-", dir="/dev/shm") as memory:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", memory)
+        async with bench(tmp_path, docker_engine, Isolation(user=user)) as box:
+            # Sockets whose names would be too long are there as well.
+            box.socket = Path(memory) / "run" / "eva.sock"
+            make_socket_directory(box.socket, box.home)
+            secrets = SecretValues({"TOKEN": "s3cret"})
+            ended = await box.run(WRITE_EVERYWHERE, memory_mib=64, secrets=secrets)
+            assert ended.code == 0, box.log
+            places = dict(line.split()[::-1] for line in box.log.splitlines())
+            assert "/eva/work/.probe" in places
+            # The engine bounds these by what the container may use.
+            in_memory = {place for place, kind in places.items() if kind == "tmpfs"}
+            assert in_memory - {"/dev/.probe"} == {"/dev/shm/.probe"}
+            assert {path.name for path in Path(memory).rglob("*")} == {"run", "of"}
 
 
 async def test_links_that_were_there_before_are_not_followed(

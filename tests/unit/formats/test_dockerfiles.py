@@ -143,7 +143,7 @@ def test_images_that_are_built_on_are_told_once_for_their_platform(tmp_path: Pat
     )
     sources = dockerfile.check(tmp_path, "Dockerfile")
     assert sources.stages == {"a"}
-    assert list(dict.fromkeys(sources.images)) == [
+    assert sources.images == [
         dockerfile.Base("debian:12"),
         dockerfile.Base("x/y", "linux/arm64"),
         dockerfile.Base("x/z", built_on=False),
@@ -155,7 +155,7 @@ def test_images_that_are_built_on_are_told_once_for_their_platform(tmp_path: Pat
     "line", ["ADD http://127.0.0.1/ /x", "COPY --from=eva-build:1 / /", "RUN --network=host ls"]
 )
 def test_what_an_image_has_done_in_builds_on_it_is_judged(line: str) -> None:
-    none = frozenset[str]()
+    none = dockerfile.Sources()
     dockerfile.check_triggers("a/b", ["COPY . /app", "RUN pip install ."], none)
     with pytest.raises(StartFailed, match="ONBUILD of image a/b"):
         dockerfile.check_triggers("a/b", ["COPY . /app", line], none)
@@ -171,10 +171,31 @@ def test_images_that_an_image_names_for_builds_on_it_are_told() -> None:
         "ONBUILD COPY --from=x/later /a /e",
         "FROM x/hidden",
     ]
-    assert dockerfile.check_triggers("a/b", lines, frozenset({"tools"})) == [
+    sources = dockerfile.Sources([dockerfile.Base("a/b")], {"tools"})
+    dockerfile.check_triggers("a/b", lines, sources)
+    assert sources.images == [
+        dockerfile.Base("a/b"),
         dockerfile.Base("x/y:1", built_on=False),
         dockerfile.Base("x/z", built_on=False),
     ]
+
+
+def copies(count: int) -> list[str]:
+    """Instructions that take files of as many images."""
+    return [f"COPY --from=x/number{number} /a /b" for number in range(count)]
+
+
+def test_a_build_uses_so_many_images_and_no_more(tmp_path: Path) -> None:
+    """Images that an image names for builds on it count as well."""
+    (path := tmp_path / "Dockerfile").write_text("\n".join(["FROM a/b", *copies(49)]))
+    sources = dockerfile.check(tmp_path, path.name)
+    dockerfile.check_triggers("a/b", copies(49), sources)
+    assert len(sources.images) == dockerfile.MOST_IMAGES
+    with pytest.raises(StartFailed, match=r"ONBUILD of image a/b: x/number49 .* at most 50"):
+        dockerfile.check_triggers("a/b", copies(50), sources)
+    path.write_text("\n".join(["FROM a/b", *copies(30_000)]))
+    with pytest.raises(StartFailed, match=r"Dockerfile: x/number49 .* push an image"):
+        dockerfile.check(tmp_path, path.name)
 
 
 @pytest.mark.parametrize("text", HONEST.values(), ids=HONEST)

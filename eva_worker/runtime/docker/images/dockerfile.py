@@ -13,11 +13,13 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from eva_worker.errors import StartFailed
 
+MOST_IMAGES = 50
+"""Images of registries that a build may use."""
 _LARGEST = 1 << 20
 _BUILT = "eva-build"
 _SPACE = "\t\v\f\r "
@@ -59,15 +61,32 @@ class Base:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """The images and stages of a Dockerfile.
+    """The images and stages of a build.
 
     Attributes:
         images: The images of registries that it uses.
         stages: Names of its stages, in small letters.
     """
 
-    images: list[Base]
-    stages: frozenset[str]
+    images: list[Base] = field(default_factory=list)
+    stages: set[str] = field(default_factory=set)
+
+    def use(self, base: Base, where: str) -> None:
+        """Add an image; raises `StartFailed` where there are too many.
+
+        Args:
+            base: The image.
+            where: Names what uses it, for messages.
+        """
+        same_name = (other for other in self.images if other.name == base.name)
+        if any(other.built_on or not base.built_on for other in same_name):
+            return
+        if len(self.images) == MOST_IMAGES:
+            raise StartFailed(
+                f"{where}: {base.name[:100]} is one image too many, as a build uses at most "
+                f"{MOST_IMAGES} of registries; push an image that has their files, and use that"
+            )
+        self.images.append(base)
 
 
 def like_id(reference: str) -> bool:
@@ -109,30 +128,29 @@ def check(context: Path, name: str) -> Sources:
         content = file.read(_LARGEST + 1)
     if len(content) > _LARGEST:
         raise StartFailed(f"{path.name} is larger than {_LARGEST >> 20} MiB")
-    reader = _Reader(path.name)
+    reader = _Reader(path.name, Sources())
     reader.read(content.decode(errors="replace"))
-    return Sources(reader.bases, frozenset(reader.stages))
+    return reader.sources
 
 
-def check_triggers(base: str, lines: Iterable[str], stages: frozenset[str]) -> list[Base]:
+def check_triggers(base: str, lines: Iterable[str], sources: Sources) -> None:
     """Check the instructions that an image has for builds on it (``ONBUILD``).
 
     Args:
         base: The image's name.
         lines: Its instructions.
-        stages: Names of the stages of the Dockerfile that builds on it.
-
-    Returns:
-        The images that they take files of.
+        sources: Of the Dockerfile that builds on it; gets the images that they take files of.
 
     Raises:
-        StartFailed: One of them would be refused in a Dockerfile.
+        StartFailed: One of them would be refused in a Dockerfile, or there are too many images.
     """
-    reader = _Reader(f"ONBUILD of image {base}")
-    reader.stages.update(stages)
+    name = f"ONBUILD of image {base}"
+    reader = _Reader(name, Sources(stages=set(sources.stages)))
     for line in lines:
         reader.trigger(line)
-    return [image for image in reader.bases if not image.built_on]  # No trigger may have a FROM.
+    for image in reader.sources.images:
+        if not image.built_on:  # No trigger may have a FROM.
+            sources.use(image, name)
 
 
 class _Reader:
@@ -140,14 +158,14 @@ class _Reader:
 
     Args:
         name: The file's name, for messages.
+        sources: Gets its images and stages.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, sources: Sources) -> None:
         self._name = name
         self._arguments: dict[str, str] = {}
         self._began = False
-        self.bases: list[Base] = []
-        self.stages: set[str] = set()
+        self.sources = sources
 
     def read(self, text: str) -> None:
         if _CONTROL.search(text):
@@ -189,9 +207,9 @@ class _Reader:
             case "FROM":
                 self._base(rest)
             case "ONBUILD":
-                used = len(self.bases)
+                used = len(self.sources.images)
                 self._instruction(rest.strip(_SPACE))
-                del self.bases[used:]  # By builds on what is built here.
+                del self.sources.images[used:]  # By builds on what is built here.
             case "COPY":
                 self._options("COPY", rest)
             case "ADD":
@@ -215,17 +233,18 @@ class _Reader:
         platform = dict(word.partition("=")[::2] for word in rest.split(" ")).get("--platform", "")
         name = self._judge(words[0], "FROM")
         if len(words) > 2 and words[1].upper() == "AS":
-            self.stages.add(words[2].lower())
+            self.sources.stages.add(words[2].lower())
         self._began = True
         if not name or name == _NOTHING:
             return
         base = Base(name, self._filled_in(platform))
-        if any(other.name == name and other.platform != base.platform for other in self.bases):
+        same_name = [other for other in self.sources.images if other.name == name]
+        if any(other.platform != base.platform for other in same_name):
             raise StartFailed(
                 f"{self._name}: FROM {name[:100]!r} stands for several platforms; name each by "
                 "its digest"
             )
-        self.bases.append(base)
+        self.sources.use(base, self._name)
 
     def _options(self, instruction: str, rest: str) -> str:
         """Judge the options of an instruction; returns what follows them."""
@@ -250,8 +269,8 @@ class _Reader:
                 if source.isdecimal():  # The number of a stage.
                     continue
                 name = self._judge(source, flag)
-                if name and all(other.name != name for other in self.bases):
-                    self.bases.append(Base(name, built_on=False))
+                if name:
+                    self.sources.use(Base(name, built_on=False), self._name)
         return rest
 
     def _sources(self, rest: str) -> None:
@@ -274,7 +293,7 @@ class _Reader:
     def _judge(self, word: str, where: str) -> str:
         """Judge a name of an image; returns it, empty for that of a stage."""
         name = self._filled_in(word)
-        if name.lower() in self.stages:
+        if name.lower() in self.sources.stages:
             return ""
         if not _NAME.fullmatch(name):
             raise StartFailed(

@@ -139,8 +139,8 @@ class Images:
             await image.lay_out(build.context, directory / "context")
             context = directory / "context"
             sources = await asyncio.to_thread(dockerfile.check, context, build.dockerfile)
-            for base in sources.images:
-                await self._check_base(base, sources.stages, making)
+            for base in sources.images:  # Their own instructions may add to them.
+                await self._check_base(base, sources, making)
             making.tell(f"building image {tag} from {build.dockerfile}")
             output = _Output(making.tell)
             call = _Call(
@@ -156,17 +156,16 @@ class Images:
             await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
 
     async def _check_base(
-        self, base: dockerfile.Base, stages: frozenset[str], making: _Preparation
+        self, base: dockerfile.Base, sources: dockerfile.Sources, making: _Preparation
     ) -> None:
-        """Have an image for a build, and those that its own instructions for builds on it name."""
+        """Have an image for a build, and add those that its instructions for builds on it name."""
         if not await in_thread("look for image", lambda: self._has(base.name, base.platform)):
             await self._pull(base.name, making, base.platform)
         if not base.built_on:
             return
         image = await in_thread("look for image", lambda: self._client.api.inspect_image(base.name))
         triggers = image["Config"].get("OnBuild") or ()
-        for other in dockerfile.check_triggers(base.name, triggers, stages):
-            await self._check_base(other, stages, making)
+        dockerfile.check_triggers(base.name, triggers, sources)
 
     def _ask_to_build(
         self, tag: str, image: Image, build: Build, directory: Path
