@@ -74,10 +74,15 @@ class LoopGateway:
 
     # -- commands --------------------------------------------------------------------------------
 
-    async def command(self, event: Command) -> Reply:
+    async def command(self, event: Command, *, done: bool = False) -> Reply:
         """Post a user's command and wait for the answer.
 
         An owner's commands with the same id may overlap: each of them gets the answer.
+
+        Args:
+            event: The command.
+            done: Whether it tells of what has happened already, so that the control loop takes it
+                in however long it stands still.
 
         Raises:
             EvaError: The command was refused.
@@ -87,6 +92,8 @@ class LoopGateway:
         future: Future[Reply] = Future()
         with self._lock:
             if (pause := self._pause) is not None:
+                if done:
+                    self._inbox.post(event)
                 raise StorageFull(f"nothing can be accepted now: {pause.reason}", hint=pause.hint)
             self._waiting.setdefault(key, []).append(future)
         try:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import uuid
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
 
 import grpc
 import structlog
@@ -27,6 +28,25 @@ log = structlog.get_logger(__name__)
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Handler = Callable[[Any, Any], Any]
+T = TypeVar("T")
+
+_REPEATED_KEY = "grpc-previous-rpc-attempts"
+"""Metadata of a call that gRPC repeats, since it does not know what became of the first one."""
+_unfinished: set[asyncio.Task[Any]] = set()
+"""Work that goes on without its call; asyncio itself would forget it."""
+
+
+async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
+    """Await the steps of a command, which go on though its call is cancelled meanwhile."""
+    task = asyncio.create_task(work)
+    _unfinished.add(task)
+    task.add_done_callback(_unfinished.discard)
+    return await asyncio.shield(task)
+
+
+def repeated(context: Context) -> bool:
+    """Whether the same call may have been carried out before."""
+    return any(key == _REPEATED_KEY for key, _ in context.invocation_metadata() or ())
 
 
 class HandlerInterceptor(grpc.aio.ServerInterceptor):

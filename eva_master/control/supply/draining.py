@@ -14,9 +14,13 @@ from eva_wire.values.states import LIVE, InstanceState
 
 
 def ordered(context: Context, event: DrainRequested) -> None:
-    """Begin to drain an instance for an operator; one that is going already stays as it is."""
+    """Begin to drain an instance for an operator; one that is going already stays as it is.
+
+    One that has gone by such an order may be named in a repeated one.
+    """
     instance = context.state.instances.get(event.instance)
-    if instance is None or instance.state is InstanceState.GONE:
+    gone = instance is None or instance.state is InstanceState.GONE
+    if instance is None or (gone and (instance.drain is None or not instance.drain.ordered)):
         error = NotFound(f"there is no instance {event.instance}", hint="see: eva nodes")
         context.outbox.add(Reply(event.command, None, error, event.owner))
         return

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import threading
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import grpc
 import pytest
 
+from eva_client.rpc.master import Client
 from eva_master.adapters.secrets.vault import SecretVault
 from eva_master.model.accounting.tenants import TenantRules
 from eva_master.model.actions import FetchFiles, ForgetTask, StartTask, TaskOrder
@@ -16,6 +20,7 @@ from eva_master.model.job import Program
 from eva_master.model.resources import Resources
 from eva_master.model.secrets import Holder, NeededSecrets
 from eva_master.model.values import replace
+from eva_master.ports.reading import Pause
 from eva_wire._proto import api_pb2 as pb
 from eva_wire._proto.api_pb2_grpc import SecretsStub
 from eva_wire.values.errors import (
@@ -25,8 +30,10 @@ from eva_wire.values.errors import (
     NotFound,
     StorageError,
 )
-from eva_wire.values.ids import InstanceId, JobId, RunId
+from eva_wire.values.ids import InstanceId, JobId, Millis, RunId
 from eva_wire.values.users import Role
+from tests.fakes.patience import DEADLINE_S
+from tests.fakes.rpc.relay import Relay
 from tests.fakes.rpc.server import RpcMaster, add_job, refusal, rpc_master, spec
 
 HERE = InstanceId("i-1")
@@ -45,6 +52,10 @@ def as_user(master: RpcMaster, owner: str, role: Role = Role.USER) -> SecretsStu
 
 def put(name: str, value: bytes = b"value", tenant: str = "") -> pb.SetSecretRequest:
     return pb.SetSecretRequest(name=name, value=value, tenant=tenant)
+
+
+def gone(name: str) -> pb.RemoveSecretRequest:
+    return pb.RemoveSecretRequest(name=name)
 
 
 async def names(stub: SecretsStub, tenant: str = "") -> list[tuple[str, str, int]]:
@@ -221,3 +232,86 @@ async def test_a_user_has_so_many_secrets_at_most(master: RpcMaster) -> None:
     _, error = await refusal(ana.Set(put("D")))
     assert isinstance(error, LimitExceeded)
     assert await names(as_user(master, "ben")) == []
+
+
+class HeldVault:
+    """Holds changes of a vault: a call is cut off while its change is on the way to the disk.
+
+    Attributes:
+        begun: Set once a change is on its way.
+        go_on: Set by the test, once it may arrive.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
+        self.begun, self.go_on = threading.Event(), threading.Event()
+        changed = getattr(SecretVault, change)
+
+        def held(vault: SecretVault, *arguments: object, **more: object) -> object:
+            self.begun.set()
+            assert self.go_on.wait(DEADLINE_S)
+            return changed(vault, *arguments, **more)
+
+        monkeypatch.setattr(SecretVault, change, held)
+
+    async def until_begun(self) -> None:
+        assert await asyncio.to_thread(self.begun.wait, DEADLINE_S)
+
+
+def changes(master: RpcMaster) -> list[bool]:
+    """The control loop's news of secrets: whether they are there."""
+    return [event.present for event in master.loop.commands if isinstance(event, SecretChanged)]
+
+
+@pytest.mark.parametrize("change", ["set", "remove"])
+async def test_a_change_is_told_to_the_control_loop_though_its_user_has_gone(
+    master: RpcMaster, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    ana = as_user(master, "ana")
+    if change == "remove":
+        await ana.Set(put("TOKEN"))
+    vault = HeldVault(monkeypatch, change)
+    calls = {"set": lambda: ana.Set(put("TOKEN")), "remove": lambda: ana.Remove(gone("TOKEN"))}
+    call = calls[change]()
+    waiting = asyncio.ensure_future(call.code())
+    await vault.until_begun()
+    call.cancel()
+    await waiting
+    before = len(changes(master))
+    vault.go_on.set()
+    async with asyncio.timeout(DEADLINE_S):
+        while len(changes(master)) == before:
+            await asyncio.sleep(0.01)
+    assert changes(master)[before:] == [change == "set"]
+
+
+async def test_a_change_while_the_control_loop_stands_still_is_told_to_it(
+    master: RpcMaster,
+) -> None:
+    """The loop takes it in once it goes on; until then the secret is set all the same."""
+    ana = as_user(master, "ana")
+    master.loop.gateway.paused(Pause(Millis(0), "the disk is full", "make room"))
+    await ana.Set(put("TOKEN"))
+    await ana.Remove(gone("TOKEN"))
+    await master.loop.change(lambda _: None)
+    assert changes(master) == [True, False]
+
+
+async def test_a_removal_whose_answer_is_lost_is_none_that_failed(
+    master: RpcMaster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = master.tokens.create("ana", Role.USER)[1]
+    async with Relay(master.ports.users) as relay:
+        address = f"127.0.0.1:{relay.port}"
+        with contextlib.closing(
+            Client(address, authorities=master.authorities, token=secret)
+        ) as client:
+            await asyncio.to_thread(client.set_secret, "TOKEN", b"value")
+            vault = HeldVault(monkeypatch, "remove")
+            removal = asyncio.create_task(asyncio.to_thread(client.remove_secret, "TOKEN"))
+            await vault.until_begun()
+            relay.hang_up_on_callers()
+            vault.go_on.set()
+            await removal
+            assert await names(as_user(master, "ana")) == []
+            with pytest.raises(NotFound):
+                await asyncio.to_thread(client.remove_secret, "TOKEN")

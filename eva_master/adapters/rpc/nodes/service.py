@@ -11,11 +11,12 @@ import structlog
 from eva_master.adapters.loop.gateway import LoopGateway
 from eva_master.adapters.pki.node_register import NodeRegister
 from eva_master.adapters.rpc.bounded import bounded_pb as pb
-from eva_master.adapters.rpc.handlers import Context
+from eva_master.adapters.rpc.handlers import Context, to_the_end
 from eva_master.adapters.rpc.server import views
 from eva_master.adapters.rpc.server.access import caller
 from eva_master.model.events import NodeRequested
 from eva_master.model.fleet.nodes import NodeVerb
+from eva_master.model.values import replace
 from eva_master.ports.reading import ReadModel
 from eva_wire._proto.api_pb2_grpc import NodesServicer
 from eva_wire.rpc.errors import BadRequest
@@ -80,17 +81,21 @@ class NodesService(NodesServicer):
             verb = NodeVerb(request.verb)
         except ValueError as error:
             raise BadRequest(f"there is nothing like {request.verb[:80]!r} to ask") from error
-        owner, name = caller().owner, InstanceId(request.node[:80])
-        await self._gateway.command(NodeRequested(request.command_id, name, verb, owner))
-        if verb is NodeVerb.REMOVE:
+        event = NodeRequested(
+            request.command_id, InstanceId(request.node[:80]), verb, caller().owner
+        )
+        await to_the_end(self._carry_out(event))
+        log.info("node command", node=event.node, verb=verb.value, by=event.owner)
+        return pb.NodeActResponse()
+
+    async def _carry_out(self, event: NodeRequested) -> None:
+        await self._gateway.command(event)
+        if event.verb is NodeVerb.REMOVE:
             await asyncio.get_running_loop().run_in_executor(
-                self._thread, self._register.tokens.forget, name
+                self._thread, self._register.tokens.forget, event.node
             )
             # Its agent may have come back in between. From now on it cannot.
-            again = uuid.uuid4().hex
-            await self._gateway.command(NodeRequested(again, name, verb, owner))
-        log.info("node command", node=name, verb=verb.value, by=owner)
-        return pb.NodeActResponse()
+            await self._gateway.command(replace(event, command=uuid.uuid4().hex))
 
     async def List(  # noqa: N802
         self,

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import uuid
+from collections.abc import Callable
+from functools import partial
 from itertools import islice
+from typing import TypeVar
 
 import structlog
 
 from eva_master.adapters.loop.gateway import LoopGateway
 from eva_master.adapters.rpc.bounded import bounded_pb as pb
-from eva_master.adapters.rpc.handlers import Context
+from eva_master.adapters.rpc.handlers import Context, repeated, to_the_end
 from eva_master.adapters.rpc.server.access import caller
 from eva_master.adapters.secrets.vault import SecretRecord, SecretVault
 from eva_master.model.accounting.tenants import TenantRules
 from eva_master.model.events import SecretChanged
 from eva_master.model.secrets import Holder, HolderKind, SecretName
 from eva_wire._proto.api_pb2_grpc import SecretsServicer
-from eva_wire.values.errors import NotAuthorised, NotFound
+from eva_wire.values.errors import NotAuthorised, NotFound, StorageFull
 from eva_wire.values.ids import JobId, Millis
 from eva_wire.values.users import Role
+
+T = TypeVar("T")
 
 _JOBS = 5
 """Jobs that an answer names at most."""
@@ -46,13 +52,12 @@ class SecretsService(SecretsServicer):
     async def Set(  # noqa: N802
         self,
         request: pb.SetSecretRequest,
-        context: Context,  # noqa: ARG002
+        context: Context,
     ) -> pb.SetSecretResponse:
         """Set a secret; attempts that begin from now on get the new value."""
         secret, by = (self._holder(request.tenant), request.name), caller().owner
-        async with self._changing:
-            record, new = await asyncio.to_thread(self._vault.set, secret, request.value, by=by)
-            await self._tell(secret, present=True)
+        change = partial(self._vault.set, secret, request.value, by=by)
+        record, new = await to_the_end(self._changed(change, secret, present=True))
         if new:
             holder, kind = secret[0].name, secret[0].kind.value
             version = record.version
@@ -60,7 +65,7 @@ class SecretsService(SecretsServicer):
         jobs = await self._users(secret)
         return pb.SetSecretResponse(
             secret=_message(record, self._vault.now()),
-            unchanged=not new,
+            unchanged=not new and not repeated(context),
             jobs=jobs[:_JOBS],
             job_count=len(jobs),
         )
@@ -83,14 +88,20 @@ class SecretsService(SecretsServicer):
     async def Remove(  # noqa: N802
         self,
         request: pb.RemoveSecretRequest,
-        context: Context,  # noqa: ARG002
+        context: Context,
     ) -> pb.RemoveSecretResponse:
-        """Remove a secret; attempts that have begun keep it, and the next ones wait for it."""
+        """Remove a secret; attempts that have begun keep it, and the next ones wait for it.
+
+        A repeated call finds none, and is answered as the one was whose answer was lost.
+        """
         secret, by = (self._holder(request.tenant), request.name), caller().owner
-        async with self._changing:
-            await asyncio.to_thread(self._vault.remove, secret)
-            await self._tell(secret, present=False)
-        log.info("secret removed", name=secret[1], of=secret[0].name, by=by)
+        change = partial(self._vault.remove, secret)
+        try:
+            await to_the_end(self._changed(change, secret, present=False))
+            log.info("secret removed", name=secret[1], of=secret[0].name, by=by)
+        except NotFound:
+            if not repeated(context):
+                raise
         jobs = await self._users(secret, missing=True)
         return pb.RemoveSecretResponse(jobs=jobs[:_JOBS], job_count=len(jobs))
 
@@ -117,10 +128,20 @@ class SecretsService(SecretsServicer):
             )
         return Holder.tenant(tenant)
 
-    async def _tell(self, secret: SecretName, *, present: bool) -> None:
-        """Have the control loop know that a secret was set or removed."""
-        command, owner = uuid.uuid4().hex, caller().owner
-        await self._gateway.command(SecretChanged(command, secret, present, owner))
+    async def _changed(self, change: Callable[[], T], secret: SecretName, *, present: bool) -> T:
+        """Set or remove a secret, and have the control loop know; without that its jobs may wait.
+
+        Args:
+            change: Changes the store.
+            secret: The secret.
+            present: Whether it is there afterwards.
+        """
+        async with self._changing:
+            result = await asyncio.to_thread(change)
+            event = SecretChanged(uuid.uuid4().hex, secret, present, caller().owner)
+            with contextlib.suppress(StorageFull):  # The loop hears of it once it goes on.
+                await self._gateway.command(event, done=True)
+        return result
 
     async def _users(self, secret: SecretName, *, missing: bool = False) -> list[JobId]:
         """Jobs that may use a secret and have not ended, the newest first.
