@@ -46,9 +46,9 @@ from eva_lab.simulator.scenario.submission import OWNER
 from eva_lab.traces.recipes import TasksRecipe
 from eva_master.adapters.loop.clock import SystemClock
 from eva_master.adapters.store.journal import SqlJournal
-from eva_master.app.config import policy_config
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.base import OnePolicySection
+from eva_master.app.sections.building import policy_config
 from eva_master.app.sections.policies import estimates_of
 from eva_master.learning.knowledge import Knowledge
 from eva_master.model.changes import Changes

@@ -44,9 +44,9 @@ from eva_lab.simulator.run import Setup, Simulation
 from eva_lab.traces.recipes import FileRecipe, TasksRecipe
 from eva_lab.traces.tasks import SUFFIXES
 from eva_master.adapters.loop.collector import spare_lasting_values
-from eva_master.app.config import policy_config
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.base import OnePolicySection
+from eva_master.app.sections.building import policy_config
 from eva_master.app.sections.policies import estimates_of
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.trace import Trace

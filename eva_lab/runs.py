@@ -11,8 +11,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from eva_lab.simulator.cluster.truth import Truth
-from eva_lab.simulator.results.lower_bound import reference_bound
-from eva_lab.simulator.results.market_bound import market_bound
 from eva_lab.simulator.results.metrics import SimulationOutcome, usd
 from eva_lab.simulator.run import Setup, Simulation
 from eva_lab.traces import (
@@ -21,9 +19,9 @@ from eva_lab.traces import (
     read_trace,
     uniform_interference,
 )
-from eva_master.app.config import policy_config
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.base import OnePolicySection, PolicySection
+from eva_master.app.sections.building import policy_config
 from eva_master.app.sections.policies import (
     asked_by,
     forking_by,
@@ -343,6 +341,9 @@ def compare(
     alone = alone or _timed(Chosen(NO_PACKING, {}), setup, rhythm, watch)
     bound = None
     if reference and not setup.nodes:  # The cost of nodes does not depend on their use.
+        # A simulation without a bound needs no solver.
+        from eva_lab.simulator.results.lower_bound import reference_bound
+        from eva_lab.simulator.results.market_bound import market_bound
 
         def told(done: int, total: int) -> None:
             watch("lower bound", RunProgress(0, done, total, 0.0))

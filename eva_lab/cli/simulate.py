@@ -244,10 +244,11 @@ def simulate(*, trace: Path | None, journal: Path | None, as_json: bool, **optio
     """  # noqa: D301 - what the formatter is told
     if (trace is None) == (journal is None):
         raise click.UsageError("name a TRACE, or a state directory with --from-journal")
-    from eva_lab.runs import chosen_policies
     from eva_master.adapters.loop.collector import spare_lasting_values
 
-    spare_lasting_values()
+    spare_lasting_values()  # Modules have no cycles to look for either.
+    from eva_lab.runs import chosen_policies
+
     chosen = chosen_policies(options["policies"] or ("eva",), options["settings"])
     setup, history = _setup(trace, journal, options)
     comparison = _compare(chosen, setup, options)
@@ -263,7 +264,6 @@ def _setup(
     trace: Path | None, journal: Path | None, options: Mapping[str, Any]
 ) -> tuple[Setup, Replay | None]:
     """The setup of the simulation except for the policy, and the history that it replays."""
-    from eva_lab.partitions import read_tenants
     from eva_lab.runs import setup_of, truth_of
     from eva_master.adapters.catalog import load_catalog
     from eva_master.app.nodes.simulated import nodes_of
@@ -287,6 +287,8 @@ def _setup(
             raise click.UsageError("--no-cloud leaves nothing to run on: name nodes with --node")
         setup = replace(setup, catalog=())
     if options["tenant_file"] is not None:
+        from eva_lab.partitions import read_tenants
+
         setup = read_tenants(options["tenant_file"], setup)
     return _with_options(setup, options), history
 
@@ -366,9 +368,11 @@ def _compare(chosen: Sequence[Chosen], setup: Setup, options: Mapping[str, Any])
 
 
 def _division(setup: Setup, file: Path | None) -> Division | None:
+    if file is None:
+        return None
     from eva_lab.partitions import division, read_partitions
 
-    return None if file is None else division(read_partitions(file, setup))
+    return division(read_partitions(file, setup))
 
 
 @contextmanager

@@ -12,9 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from eva_lab.simulator.results.metrics import RunRecord, SimulationOutcome
 from eva_lab.simulator.results.short_tasks import short_tasks
 from eva_lab.simulator.scenario.fixed_cluster import FixedCluster
-from eva_master.app.config import policy_config
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.base import OnePolicySection, ShortSection
+from eva_master.app.sections.building import policy_config
 from eva_master.model.trace import Trace
 from eva_master.packing.elastic.fixed import built
 from eva_master.packing.parts.splitter import Splitter

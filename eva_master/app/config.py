@@ -17,8 +17,7 @@ from pydantic_settings import SettingsConfigDict
 
 from eva_master.adapters.resolving.inputs import DEFAULT_ROOTS, InputPlace
 from eva_master.app.nodes.settings import NodeSections
-from eva_master.app.sections.base import Most, OnePolicySection, PolicySection, Section
-from eva_master.app.sections.building import config_of
+from eva_master.app.sections.base import Most, PolicySection, Section
 from eva_master.app.sections.notify import ReceiverSections
 from eva_master.app.sections.partitions import MOST_PARTITIONS, PartitionName, PartitionSection
 from eva_master.app.sections.tenants import TenantSections
@@ -27,7 +26,6 @@ from eva_master.model.accounting.tenants import TenantRules
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.spot_choice import SpotChoice
 from eva_master.model.planning.suspension import Preemption
-from eva_master.ports import PolicyKind
 from eva_wire.settings.common import DEFAULT_ADDRESS, LAST_PORT, Address, BaseConfig
 from eva_wire.settings.refusals import between, refusal
 from eva_wire.text.quantities import Dollars, Duration, Share, parse_duration, write_duration
@@ -384,15 +382,6 @@ class MasterConfig(BaseConfig):
             "journal": _without_password(self.journal_url),
             "objects": _without_password(self.objects_url),
         }
-
-
-def policy_config(section: OnePolicySection, kind: PolicyKind) -> Any:
-    """The config of a policy, made of its preset and options.
-
-    Raises:
-        pydantic.ValidationError: An option has a wrong type; never after `load_master_config`.
-    """
-    return config_of(kind, section.preset, section.options)
 
 
 def _without_password(url: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from eva_master.control import commands, converge, gangs, handlers
 from eva_master.control.alarms import Alarm, Wake
@@ -22,7 +22,6 @@ from eva_master.control.features.secrets import waiting as secrets
 from eva_master.control.features.shared_limits.memory import SharedLimitsMemory
 from eva_master.control.lines.memory import LineMemory
 from eva_master.control.measure import memory
-from eva_master.control.readside.publisher import Publisher
 from eva_master.control.rounds.cycle import Cycle
 from eva_master.control.rounds.moment import Recent
 from eva_master.control.settings import NEVER_MS, Settings
@@ -69,8 +68,11 @@ from eva_master.model.events import (
     WorkerRegistered,
     WorkerReported,
 )
-from eva_master.ports.reading import ReadModel
 from eva_wire.values.ids import Millis
+
+if TYPE_CHECKING:
+    from eva_master.control.readside.publisher import Publisher
+    from eva_master.ports.reading import ReadModel
 
 _RESYNC = Alarm(Wake.RESYNC)
 _FORGET = Alarm(Wake.FORGET)
@@ -148,6 +150,8 @@ class Machine:
         From the first call on the state keeps account of what changes from one to the next.
         """
         if self._publisher is None:
+            from eva_master.control.readside.publisher import Publisher  # simulations have none
+
             memory = self._context.memory(SharedLimitsMemory)
             kept = self._context.memory(EmptiedMemory).kept
             self._publisher = Publisher(

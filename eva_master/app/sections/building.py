@@ -14,7 +14,7 @@ from eva_master.packing.parts.splitter import Splitter
 from eva_master.ports import Policy, PolicyKind
 
 if TYPE_CHECKING:
-    from eva_master.app.sections.base import PolicySection
+    from eva_master.app.sections.base import OnePolicySection, PolicySection
 
 
 def config_of(kind: PolicyKind, preset: str | None, options: Mapping[str, Any]) -> Any:
@@ -30,6 +30,15 @@ def config_of(kind: PolicyKind, preset: str | None, options: Mapping[str, Any]) 
     """
     chosen = kind.presets.get(preset or "", {})
     return TypeAdapter(kind.config).validate_python({**chosen, **options})
+
+
+def policy_config(section: OnePolicySection, kind: PolicyKind) -> Any:
+    """The config of a policy, made of its preset and options.
+
+    Raises:
+        pydantic.ValidationError: An option has a wrong type; never after `load_master_config`.
+    """
+    return config_of(kind, section.preset, section.options)
 
 
 def all_pack(section: PolicySection) -> bool:

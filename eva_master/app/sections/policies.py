@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
 from math import gcd
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from eva_master.app.config import MasterConfig, policy_config
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.base import OnePolicySection, PolicySection
 from eva_master.app.sections.building import (
@@ -18,6 +17,7 @@ from eva_master.app.sections.building import (
     build_backed,
     build_policy,
     build_splitter,
+    policy_config,
 )
 from eva_master.model.catalog import Catalog
 from eva_master.model.fleet.forking import Forking
@@ -30,6 +30,9 @@ from eva_master.ports import Policy, PolicyKind
 from eva_wire.text import yamlfile
 from eva_wire.text.yamlfile import Document, Path
 from eva_wire.values.errors import Problem
+
+if TYPE_CHECKING:
+    from eva_master.app.config import MasterConfig
 
 
 def estimates_of(

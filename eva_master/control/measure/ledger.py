@@ -340,7 +340,7 @@ def book(state: State, instance: InstanceId, until: Millis) -> None:
     for run, ppm in accrual.paces:
         state.company.add(run, accrual.elapsed_ms, ppm)
     for tenant, gpu_ms in gpu_time(state, state.instances[instance], accrual.elapsed_ms):
-        state.tally.tenants.add(tenant, TenantTotals(gpu_ms=gpu_ms))
+        state.tally.tenants.held_gpus(tenant, gpu_ms)
 
 
 def gpu_time(state: Records, instance: Instance, elapsed_ms: int) -> Iterator[tuple[str, int]]:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from benchmarks import run_times
-from eva_master.app.config import policy_config
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.base import OnePolicySection
+from eva_master.app.sections.building import policy_config
 from eva_master.app.sections.policies import estimates_of
 from eva_master.model.planning.estimate import Estimates
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from eva_master.app.config import MasterConfig, policy_config
+from eva_master.app.config import MasterConfig
 from eva_master.app.master import control_settings
 from eva_master.app.policy_registry import policies
+from eva_master.app.sections.building import policy_config
 from eva_master.app.settings import load_master_config
 from eva_master.ports import Policy, PolicyKind
 from eva_wire.settings.common import user_state_dir

@@ -31,9 +31,11 @@ SIMULATION = """
 import sys
 from click.testing import CliRunner
 from eva_lab.cli.simulate import simulate
-done = CliRunner().invoke(simulate, [*sys.argv[1:], "--policy", "no_packing", "--json"])
+options = ["--policy", "no_packing", "--json", "--no-reference"]
+done = CliRunner().invoke(simulate, [*sys.argv[1:], *options])
 assert done.exit_code == 0, done.output
-heavy = {"scipy", "sqlalchemy", "boto3", "matplotlib", "pyarrow"}
+heavy = {"scipy", "highspy", "sqlalchemy", "boto3", "matplotlib", "pyarrow"}
+heavy |= {"pydantic_settings", "asyncio", "eva_master.app.config", "eva_master.control.readside"}
 assert not heavy & sys.modules.keys(), heavy & sys.modules.keys()
 """
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eva_master.app.config import policy_config
 from eva_master.app.sections.base import PolicySection
+from eva_master.app.sections.building import policy_config
 from eva_master.model.catalog import Purchase, spot_family
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Plan, PolicyMemory

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from eva_master.app.config import MasterConfig, policy_config
+from eva_master.app.config import MasterConfig
 from eva_master.app.nodes.settings import owned_nodes
 from eva_master.app.policy_registry import policies
+from eva_master.app.sections.building import policy_config
 from eva_master.app.sections.policies import built, estimates_of, shown
 from eva_master.app.settings import load_master_config
 from eva_master.model.planning.estimate import Estimates

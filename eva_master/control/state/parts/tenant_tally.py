@@ -64,6 +64,11 @@ class TenantTally:
         """A tenant has so much more."""
         self._put(tenant, self._sums.get(tenant, NO_TOTALS) + more)
 
+    def held_gpus(self, tenant: str, gpu_ms: int) -> None:
+        """A tenant's tasks held GPUs for so much longer; this is counted with each booking."""
+        sums = self._sums.get(tenant, NO_TOTALS)
+        self._put(tenant, replace(sums, gpu_ms=sums.gpu_ms + gpu_ms))
+
     def succeeded(self, tenant: str, value: int) -> None:
         """A job of a tenant succeeded that was worth so much then, in micro-dollars."""
         self.add(tenant, TenantTotals(value=value))
