@@ -51,7 +51,8 @@ def match(
     """
     missing = [packed.times for packed in sets]
     matched: list[tuple[TaskSet, InstanceId | PackedSet]] = []
-    for offering in sorted({instance.offering for instance in live}):
+    wanted = {packed.offering.id for packed in sets}
+    for offering in sorted(wanted & {instance.offering for instance in live}):
         here = sorted((i for i in live if i.offering == offering), key=lambda i: i.id)
         numbers = [n for n, packed in enumerate(sets) if packed.offering.id == offering]
         for number, instance in _assigned(sets, {n: missing[n] for n in numbers}, here):

@@ -8,7 +8,6 @@ from dataclasses import replace
 from math import isqrt
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
 
 from eva_master.packing.local_search.load_cache import Load, LoadCache
 from eva_master.packing.local_search.search_start import (
@@ -115,6 +114,9 @@ class _Homing:
                     saved[rows[home], column] += start.move_costs[start.groups[run]] + 1
         if not saved.any():
             return
+        # Loading it takes a quarter of a second, and few rounds get here.
+        from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
+
         hosts, loads = linear_sum_assignment(saved, maximize=True)
         if saved[hosts, loads].sum() > saved.trace():
             pairs = zip(hosts, loads, strict=True)
