@@ -3,9 +3,9 @@
 Run as `python -m benchmarks.round_work [--tasks N] [--json]`. Kinds of work of the local search are
 told apart by least squares over many searches. Each other kind is done alone, many times, on tasks
 that all differ, and its processor time is divided by its count: pairs of instances compared
-to send tasks back, sets that pricing looks at, and tasks that a whole round of the default policy
-places. `packing.round_work` has the weights; they decide plans, so they are changed on purpose
-alone.
+to send tasks back, sets that pricing looks at, choices that it makes, and tasks that a whole round
+of the default policy places. `packing.round_work` has the weights; they decide plans, so they are
+changed on purpose alone.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dataclasses import replace
 import numpy as np
 from scipy.optimize import nnls  # type: ignore[import-untyped]
 
+from benchmarks import packing
 from benchmarks.distinct import arrived
 from benchmarks.harness import Figures, options, publish, surroundings
 from eva_lab.runs import named_policy
@@ -37,6 +38,8 @@ from eva_master.testing.snapshots import Cluster, offer, task
 _TASKS = 300
 _REPEATED = 20
 _TRIALS = 1_000
+_SPREAD = 200
+"""Tasks of many sizes, of which pricing makes sets."""
 
 
 class Counts(WorkBudget):
@@ -85,6 +88,18 @@ def sets(snapshot: Snapshot) -> float:
     )
 
 
+def choices() -> float:
+    """Nanoseconds of a node of the search for sets of tasks that slow each other down."""
+    trial = packing.spread_out(_SPREAD, 0)
+    table = packing.table_of(packing.PAIRS, trial)
+    problem = Problem(packing.snapshot(trial, table), Valuation())
+    supply, counts = {one.id: one.limit for one in problem.offerings}, Counts()
+    optimizer = Optimizer(problem, Tier.LP, (), sets=counts)
+    taken = _nanoseconds(lambda: optimizer.bound(problem.counts(problem.class_of), supply))
+    taken -= counts.counts[WorkKind.SET] * WorkKind.SET
+    return taken / counts.counts[WorkKind.CHOICE]
+
+
 def exchanged(tasks: int) -> float:
     """Nanoseconds of a pair of instances, of which each has the task of another one."""
     cluster = Cluster(offer("box", (0, 8, 32), 1.0))
@@ -129,6 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     placed(arrived(10, distinct=True))  # what is imported and compiled at first
     measured = searches(chosen.tasks) | {
         WorkKind.SET: sets(distinct),
+        WorkKind.CHOICE: choices(),
         WorkKind.EXCHANGED: exchanged(chosen.tasks),
         WorkKind.PLACED: placed(distinct),
     }

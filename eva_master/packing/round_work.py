@@ -33,6 +33,8 @@ class WorkKind(IntEnum):
     """A task that it takes from its place, to put it back there or elsewhere."""
     SET = 250
     """A task set that pricing looks at."""
+    CHOICE = 100
+    """A multiset of workloads, or a choice of a class for one of its tasks, that pricing does."""
     EXCHANGED = 25
     """A pair of instances that the search compares to send tasks back where they run."""
     RESIZED = 30_000

@@ -262,7 +262,7 @@ def test_search_among_tasks_that_slow_each_other_down_bounds_all_patterns(questi
         return float(np.array(pattern) @ value) - lost / MILLION / MILLION
 
     charges = np.array([c.charge / MILLION for c in problem.classes])
-    search = MultisetSearch(problem.throughput.rows, problem.workloads, charges)
+    search = MultisetSearch(problem.throughput, problem.workloads, charges)
     found = search.run(KnapsackProblem(capacity, need, value, counts, float(worth), nodes))
     best = max(worth_of(pattern) for pattern in patterns)
     assert max(found.bound, worth) >= best - 1e-6
@@ -297,7 +297,7 @@ def test_search_finds_the_best_of_larger_sets_that_slow_each_other_down(seed):
         / MILLION
         for pattern in patterns
     )
-    search = MultisetSearch(problem.throughput.rows, problem.workloads, charges)
+    search = MultisetSearch(problem.throughput, problem.workloads, charges)
     found = search.run(KnapsackProblem(capacity, need, value, counts, best * 0.5, 100_000))
     assert found.bound == pytest.approx(best, rel=1e-5)  # throughput is rounded down
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import platform
-from ctypes import POINTER, Structure, c_int, c_int32, c_int64, c_void_p
+from ctypes import POINTER, Structure, c_double, c_int, c_int32, c_int64, c_void_p
 from functools import cache
 from hashlib import sha256
 from importlib.resources import as_file, files
@@ -19,7 +19,12 @@ from eva_master.packing.valuation.vectors import WIDTH
 _PACKING = "eva_master.packing"
 HOME = "local_search"
 """Folder of the library."""
-SOURCES = ("local_search/kernel.c", "local_search/loads.c", "greedy/best.c")
+SOURCES = (
+    "local_search/kernel.c",
+    "local_search/loads.c",
+    "greedy/best.c",
+    "lp/pricing/multisets.c",
+)
 """Files of the source, the first of which includes the others."""
 
 
@@ -81,6 +86,29 @@ class FillingInput(Structure):
     )
 
 
+class MultisetsInput(Structure):
+    """A question of pricing, by the names of `multisets.c`."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("value", "charge", "fraction", "need", "most", "starts")),
+        *((name, c_void_p) for name in ("pairs", "directions", "shares", "observed", "rates")),
+        *((name, c_void_p) for name in ("capacity", "least", "tasks", "joining", "present")),
+        *((name, c_void_p) for name in ("worth", "above", "count")),
+        *((name, c_int64) for name in ("classes", "labels", "turns", "sets", "nodes")),
+        *((name, c_double) for name in ("limit", "whole")),
+    )
+
+
+class MultisetsFound(Structure):
+    """Its answer."""
+
+    _fields_ = (
+        ("bound", c_double),
+        *((name, c_int64) for name in ("nodes", "found")),
+        *((name, c_void_p) for name in ("values", "members")),
+    )
+
+
 class Output(Structure):
     """Budget, cost and places: before a search, and after it."""
 
@@ -122,6 +150,7 @@ def library() -> ctypes.CDLL | None:
             *("best_to_join", c_int64),
             (POINTER(FillingInput), c_void_p, c_int64, *(c_void_p,) * 5),
         ),
+        ("multisets", None, (POINTER(MultisetsInput), POINTER(MultisetsFound))),
     ):
         getattr(opened, function).restype, getattr(opened, function).argtypes = result, arguments
     return opened

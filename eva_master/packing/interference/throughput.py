@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from eva_master.learning.colocation import Key, estimated, throughput_beside, times
 from eva_master.packing.interference.observations import ObservationIndex
-from eva_master.packing.interference.throughput_rows import PairwiseThroughput, ThroughputRows
+from eva_master.packing.interference.throughput_rows import Floats, PairwiseThroughput
 from eva_wire.values.ids import MILLION, Workload
 
 WorkloadMultiset = tuple[tuple[int, int], ...]
@@ -161,7 +161,6 @@ class ThroughputModel(ExactThroughput):
                 self.pairs[self.index[workload], self.index[other]] = beside[other]
         self._powers: dict[tuple[int, int], Ints] = {}
         self._after_join: dict[WorkloadMultiset, JoinLosses] = {}
-        self._upper: dict[WorkloadMultiset, Ints] = {}
 
     def _asked(self, task_set: WorkloadMultiset) -> tuple[int, ...]:
         """Throughput of each workload of a set, whose numbers are in the order of names."""
@@ -188,13 +187,13 @@ class ThroughputModel(ExactThroughput):
     def harmless(self) -> bool:
         """Whether no task slows another one down, as far as is known."""
         return bool((self.pairs == MILLION).all()) and all(
-            ppm == MILLION for _, _, ppm in self._larger_sets
+            ppm == MILLION for _, _, ppm in self.larger_sets
         )
 
     @cached_property
-    def rows(self) -> ThroughputRows:
-        """This model in floating point, for many task sets at once."""
-        return ThroughputRows(self.pairs, self._larger_sets)
+    def fractions(self) -> Floats:
+        """`pairs` as fractions of standalone throughput."""
+        return self.pairs / MILLION
 
     @cached_property
     def pairwise(self) -> PairwiseThroughput:
@@ -222,55 +221,8 @@ class ThroughputModel(ExactThroughput):
             self._after_join[task_set] = losses
         return losses
 
-    def upper_bound(self, task_set: WorkloadMultiset) -> Ints:
-        """Bound the throughput of tasks beside any set that includes this one.
-
-        More neighbours never raise an estimate, but a larger set may have been observed to do
-        better than estimated.
-
-        Args:
-            task_set: Neighbours that are certain.
-
-        Returns:
-            For each workload the most that a task of it can run at.
-        """
-        best = self._upper.get(task_set)
-        if best is None:
-            if len(self._upper) >= _TASK_SETS_REMEMBERED:
-                self._upper.clear()
-            best = np.full(len(self.pairs), MILLION, dtype=np.int64)
-            for other, tasks in task_set:
-                best = times(best, self._power(other, tasks))
-            present = dict(task_set)
-            for workload, others, ppm in self._larger_sets:
-                if ppm > best[workload] and _includes(others, present):
-                    best[workload] = ppm
-            self._upper[task_set] = best
-        return best
-
-    def upper_bound_beside(self, neighbours: int) -> Ints:
-        """Bound the throughput of tasks that have at least so many neighbours.
-
-        Args:
-            neighbours: How many, of whatever workload.
-
-        Returns:
-            For each workload the most that a task of it can run at.
-        """
-        if neighbours == 0 or not self.pairs.size:
-            return np.full(len(self.pairs), MILLION, dtype=np.int64)
-        kindest: Ints = self.pairs.max(axis=1)
-        best = kindest.copy()
-        for _ in range(neighbours - 1):
-            # The order of multiplications may matter to the last digit.
-            best = np.minimum(times(best, kindest) + 1, MILLION)
-        for workload, others, ppm in self._larger_sets:
-            if ppm > best[workload] and sum(tasks for _, tasks in others) >= neighbours:
-                best[workload] = ppm
-        return best
-
     @cached_property
-    def _larger_sets(self) -> list[tuple[int, WorkloadMultiset, int]]:
+    def larger_sets(self) -> list[tuple[int, WorkloadMultiset, int]]:
         """Observed throughput beside several others: workload, the others, throughput."""
         names, index = frozenset(self._names), self.index
         return [
@@ -329,9 +281,3 @@ def multiset(workloads: Iterable[int]) -> WorkloadMultiset:
 def without_one(task_set: WorkloadMultiset, workload: int) -> WorkloadMultiset:
     """The set with one task less of a workload that is in it."""
     return tuple((w, n - (w == workload)) for w, n in task_set if n > 1 or w != workload)
-
-
-def _includes(task_set: WorkloadMultiset, part: dict[int, int]) -> bool:
-    """Whether a multiset of workloads includes another one."""
-    counts = dict(task_set)
-    return all(counts.get(workload, 0) >= tasks for workload, tasks in part.items())

@@ -8,6 +8,8 @@
 
 #include "../greedy/best.c"
 
+#include "../lp/pricing/multisets.c"
+
 #define STALLED 100
 #define CHOICE_DRAWS 16
 #define ORDER_DRAWS 24

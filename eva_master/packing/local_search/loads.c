@@ -5,6 +5,7 @@
  * millionths of these; the caller refuses problems whose sums might not fit.
  */
 
+#include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -12,7 +12,6 @@ from eva_master.packing.greedy.algorithm1 import Supply
 from eva_master.packing.interference.throughput import Ints
 from eva_master.packing.lp.columns import Column, TaskSetKey, column
 from eva_master.packing.lp.pricing import knapsack
-from eva_master.packing.lp.pricing.depth_first import DepthFirstSearch, LossTable
 from eva_master.packing.lp.pricing.greedy_columns import GreedyColumns
 from eva_master.packing.lp.pricing.knapsack import Floats, KnapsackProblem, KnapsackResult
 from eva_master.packing.lp.pricing.remembered import Answers
@@ -33,8 +32,8 @@ _SLOW_FALL, _SLOW_ROUNDS = 1e-3, 3
 _FIRST_SHORTENING, _SHORTENING_STEP = 64, 4
 """By what searches are shortened at first, and by how much less once the LP falls slowly."""
 _FEWEST_ROUNDS = 4
-_COST_OF_INTERFERENCE = 8
-"""With interference it takes longer to look at a set, so fewer are looked at."""
+_PART_FOR_FINDING = 16
+"""With interference this part of the limits is for finding columns before proofs."""
 _DEEPER_FOR_KNOWN_DUALS = 16
 """Duals that proved a bound before are likely to do so again, so it pays to look deeper."""
 _COLUMNS_PER_SEARCH = 100
@@ -70,8 +69,8 @@ class EffortLimits:
     class_iterations: int = 4_000
     total_nodes: int = 64_000
     nodes: int = 12_000
-    total_multisets: int = 400_000
-    multisets: int = 32_000
+    total_multisets: int = 8_000_000
+    multisets: int = 640_000
     columns: int = 20_000
     gap: float = 1e-4
     dives: int = 40
@@ -175,10 +174,9 @@ class Generator:
         self._center: Relaxed | None = None
         self._multiset_searches: dict[Family, MultisetSearch] = {}
         self._answers = problem.cache.remembered("answers", problem.throughput, Answers, limit=1)
-        self._depth_first: dict[Family, DepthFirstSearch] = {}
         self._greedy_columns: dict[Family, GreedyColumns] = {}
         self._slow: dict[Family, Floats] = {}
-        scale, losses = MILLION / self._unit, LossTable(problem.throughput)
+        scale = MILLION / self._unit
         for family in sorted({family for family, _ in self._machines}):
             if not problem.uniform:
                 slow = [float(problem.slowness(n, family)) for n in range(len(problem.classes))]
@@ -186,10 +184,7 @@ class Generator:
             if self._interference:
                 charges = np.array([float(c.charge_on(family)) for c in problem.classes]) * scale
                 model = problem.throughput
-                self._multiset_searches[family] = MultisetSearch(
-                    model.rows, problem.workloads, charges
-                )
-                self._depth_first[family] = DepthFirstSearch(losses, problem.workloads, charges)
+                self._multiset_searches[family] = MultisetSearch(model, problem.workloads, charges)
                 self._greedy_columns[family] = GreedyColumns(
                     problem.workloads, charges, model.pairwise
                 )
@@ -206,8 +201,8 @@ class Generator:
         finding = budget
         if self._interference:
             total, each = (
-                budget.total_nodes // _COST_OF_INTERFERENCE,
-                budget.nodes // _COST_OF_INTERFERENCE,
+                budget.total_multisets // _PART_FOR_FINDING,
+                budget.multisets // _PART_FOR_FINDING,
             )
             finding = replace(budget, total_nodes=total, nodes=max(each, 1))
             if self._known is None:
@@ -423,9 +418,8 @@ class Generator:
     def _find(self, family: Family, question: KnapsackProblem) -> KnapsackResult:
         if not self._interference:
             return knapsack.search(question)
-        if self._proving:
-            return self._answers.run(self._multiset_searches[family], question)
-        return self._depth_first[family].run(question)
+        search = self._multiset_searches[family]
+        return self._answers.run(search, question) if self._proving else search.run(question)
 
     def _lower(self) -> int:
         return max(0, int(self._bound * self._unit * (1 - _NUMERICAL_MARGIN)))

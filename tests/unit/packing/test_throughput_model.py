@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import combinations_with_replacement
 
 import numpy as np
 import pytest
@@ -85,41 +84,6 @@ def test_losses_after_a_join_are_those_of_the_larger_set(
             assert members[row, column] == MILLION - by_the_paper(entries, workload, others)
 
 
-@given(tables, st.lists(st.sampled_from(NAMES), max_size=3))
-def test_no_larger_set_runs_faster_than_the_upper_bound(
-    entries: Entries, names: list[Workload]
-) -> None:
-    model = model_of(entries)
-    bound = model.upper_bound(multiset(model.index[name] for name in names))
-    beside = model.upper_bound_beside(len(names))
-    row = np.array([[names.count(name) for name in NAMES]])
-    joining, there = model.rows.upper_bound(row)
-    for more in range(3):
-        for extra in combinations_with_replacement(NAMES, more):
-            others = [*names, *extra]
-            for name in NAMES:
-                number, ppm = model.index[name], by_the_paper(entries, name, others)
-                assert ppm <= bound[number]
-                assert ppm <= beside[number]
-                # In floating point the product is not rounded down.
-                assert ppm / MILLION <= joining[0, number] + 1e-9
-                if name in names:
-                    ppm = by_the_paper(entries, name, rest(others, name))
-                    assert ppm / MILLION <= there[0, number] + 1e-9
-
-
-@given(tables, st.lists(multisets, min_size=1, max_size=4))
-def test_rows_err_by_no_more_than_the_rounding(
-    entries: Entries, sets: list[list[Workload]]
-) -> None:
-    model = model_of(entries)
-    found = model.rows.exact(np.array([[names.count(name) for name in NAMES] for names in sets]))
-    for row, names in enumerate(sets):
-        for name, ppm in ppm_of(model, names).items():
-            # Each multiplication rounds down by less than a millionth.
-            assert -1e-9 <= found[row, model.index[name]] - ppm / MILLION <= 2e-6 * len(names)
-
-
 @given(tables, st.lists(st.sampled_from(NAMES), min_size=2, max_size=6))
 def test_pairs_alone_err_by_the_rounding_where_no_larger_set_was_observed(
     entries: Entries, names: list[Workload]
@@ -182,6 +146,5 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for tasks in range(1, 8):
         assert model.exact(((0, tasks),))[0] == by_the_paper([], NAMES[0], NAMES[:1] * (tasks - 1))
         model.after_join(((0, tasks),))
-        model.upper_bound(((0, tasks),))
-    for known in (model._exact, model._after_join, model._upper):
+    for known in (model._exact, model._after_join):
         assert len(known) <= 2

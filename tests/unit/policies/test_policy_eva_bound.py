@@ -83,7 +83,7 @@ def test_a_bound_is_proven_further_only_as_long_as_that_helps(crowd):
     present, packed = configure(problem, ()), configure(problem, waiting(problem))
     chosen = option("keep", problem, present, packed)
     memory, bounds = ReconfigurationMemory.afresh(crowd), [0]
-    hurried = EffortLimits(iterations=1, multisets=256)
+    hurried = EffortLimits(iterations=3, multisets=256)
     while not memory.settled:
         assert len(bounds) < 50
         optimizer = Optimizer(problem, Tier.LP, budget=hurried)

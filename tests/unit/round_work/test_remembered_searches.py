@@ -28,7 +28,7 @@ def search_among(choose: random.Random) -> tuple[Problem, MultisetSearch]:
     cluster.throughput = table({pair: choose.uniform(0.7, 1.0) for pair in pairs})
     problem = Problem(cluster.snapshot(), Valuation())
     charges = np.array([task_class.charge / MILLION for task_class in problem.classes])
-    return problem, MultisetSearch(problem.throughput.rows, problem.workloads, charges)
+    return problem, MultisetSearch(problem.throughput, problem.workloads, charges)
 
 
 def question(
@@ -50,7 +50,7 @@ def test_answers_and_what_they_count_are_those_of_a_search(seed: int) -> None:
         if choose.random() < 0.2:
             value = values[1]
         sets = choose.choice((3, 40, 400, 4_000, 1_000_000))
-        kept, anew = (WorkBudget(sets * WorkKind.SET) for _ in range(2))
+        kept, anew = (WorkBudget(sets * WorkKind.CHOICE) for _ in range(2))
         result = answers.run(search, question(problem, counts, value, kept))
         assert result == search.run(question(problem, counts, value, anew))
         assert (kept.left, kept.spent) == (anew.left, anew.spent)

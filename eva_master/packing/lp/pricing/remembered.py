@@ -14,21 +14,6 @@ _ANSWERS_KEPT = 1_024
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
-    """The answer to a question.
-
-    Attributes:
-        result: The result of the search.
-        sets: Sets that counted as looked at.
-        enough: A budget of sets from which on the search is as without one.
-    """
-
-    result: KnapsackResult
-    sets: int
-    enough: int
-
-
-@dataclass(frozen=True, slots=True)
 class Answers:
     """Answers of all searches with one throughput model.
 
@@ -38,24 +23,20 @@ class Answers:
     a plan does not depend on what is remembered.
     """
 
-    _by_question: dict[object, _Answer] = field(default_factory=dict)
+    _by_question: dict[object, KnapsackResult] = field(default_factory=dict)
 
     def run(self, search: MultisetSearch, question: KnapsackProblem) -> KnapsackResult:
         """The result of a search, which takes place unless its answer is known."""
         key = _key(search, question)
-        answer, budget = self._by_question.get(key), question.sets
-        if answer is not None and budget.affords(WorkKind.SET) >= answer.enough:
-            budget.spend(WorkKind.SET, answer.sets)
-            return answer.result
-        affordable, spent = budget.affords(WorkKind.SET), budget.spent
+        answer, affordable = self._by_question.get(key), question.sets.affords(WorkKind.CHOICE)
+        if answer is not None and affordable >= answer.nodes:
+            question.sets.spend(WorkKind.CHOICE, answer.nodes)
+            return answer
         result = search.run(question)
-        sets = (budget.spent - spent) // WorkKind.SET
-        # At each step as many sets as were looked at may each grow by a task of any class.
-        enough = sets + (result.nodes + 1) * len(question.counts)
-        if affordable >= enough:
+        if affordable >= question.nodes or affordable > result.nodes:
             if len(self._by_question) >= _ANSWERS_KEPT:
                 self._by_question.clear()
-            self._by_question[key] = _Answer(result, sets, enough)
+            self._by_question[key] = result
         return result
 
 
