@@ -100,7 +100,7 @@ class MultisetsInput(Structure):
 
 
 class MultisetsFound(Structure):
-    """Its answer."""
+    """Answer to such a question of pricing."""
 
     _fields_ = (
         ("bound", c_double),

@@ -31,7 +31,7 @@ class MultisetQuestion:
 
     Attributes:
         value: Value of a task alone, by position.
-        charge: What a task loses if it does not run at all, by position.
+        charge: Loss of a task that does not run at all, by position.
         fraction: Need as fractions of the machine, a row for each position.
         need: Need, a row for each position.
         most: How many tasks of each position there may be.
@@ -70,7 +70,7 @@ class MultisetQuestion:
 
 @dataclass(frozen=True, slots=True)
 class MultisetAnswer:
-    """What a search found.
+    """Result of a search.
 
     Attributes:
         bound: No set is worth more, but those not above the limit.
@@ -95,18 +95,18 @@ class _Walk:
     """One search."""
 
     def __init__(self, question: MultisetQuestion) -> None:
-        told: Any = {
+        lists: Any = {
             name: getattr(question, name).tolist()
             for name in MultisetQuestion.__slots__
             if name not in ("nodes", "limit", "whole")
         }
-        self._value, self._charge = told["value"], told["charge"]
-        self._fraction, self._need, self._most = told["fraction"], told["need"], told["most"]
-        self._pairs, self._observed = told["pairs"], told["observed"]
-        self._turns = list(zip(told["directions"], told["shares"], strict=True))
-        self._rates, self._capacity = told["rates"], told["capacity"]
-        self._least, self._tasks = told["least"], told["tasks"]
-        starts = told["starts"]
+        self._value, self._charge = lists["value"], lists["charge"]
+        self._fraction, self._need, self._most = lists["fraction"], lists["need"], lists["most"]
+        self._pairs, self._observed = lists["pairs"], lists["observed"]
+        self._turns = list(zip(lists["directions"], lists["shares"], strict=True))
+        self._rates, self._capacity = lists["rates"], lists["capacity"]
+        self._least, self._tasks = lists["least"], lists["tasks"]
+        starts = lists["starts"]
         self._of = [range(*ends) for ends in pairwise(starts)]
         self._nodes = question.nodes
         self._limit = self.bound = question.limit
@@ -127,7 +127,7 @@ class _Walk:
 
         Args:
             last: The workload.
-            room: What the smallest tasks of the multiset leave.
+            room: Room that the smallest tasks of the multiset leave.
             rates: Throughput of a task of each workload that joins, and of one that is there.
             outer: A bound of all these multisets.
         """
@@ -136,8 +136,8 @@ class _Walk:
             self.bound = max(self.bound, outer)
             return
         for label in range(last, len(self.count)):
-            left = [free - need for free, need in zip(room, self._least[label], strict=True)]
-            if self.count[label] >= self._tasks[label] or min(left) < 0:
+            remaining = [free - need for free, need in zip(room, self._least[label], strict=True)]
+            if self.count[label] >= self._tasks[label] or min(remaining) < 0:
                 continue
             if self._enough(outer):
                 return
@@ -147,12 +147,12 @@ class _Walk:
             if not self.count[label]:
                 among[label] = joining[label]
             self.count[label] += 1
-            bound, price = self._bounded(label, left, *self._at_most(slower, among))
+            bound, price = self._bounded(label, remaining, *self._at_most(slower, among))
             bound = min(bound, outer)
             if bound > self._limit:
                 self._choose(self._exact(among), price)
             if bound > self._limit:
-                self.widen(label, left, (slower, among), bound)
+                self.widen(label, remaining, (slower, among), bound)
             self.count[label] -= 1
 
     def _enough(self, bound: float) -> bool:
@@ -169,7 +169,7 @@ class _Walk:
         """Throughput in any set that includes the multiset, as larger sets may run faster."""
         joins, rates, count = joining.copy(), present.copy(), self.count
         for (*row, its), rate in zip(self._observed, self._rates, strict=True):
-            if all(here <= there for here, there in zip(count, row, strict=True)):
+            if all(held <= seen for held, seen in zip(count, row, strict=True)):
                 rates[its] = max(rates[its], rate)
                 if count[its] < row[its]:
                     joins[its] = max(joins[its], rate)
@@ -289,11 +289,11 @@ class _Walk:
             bound = reached + self._rest[place + 1]
             if bound <= self._best or (c == taken and path.count(c) >= self._most[c]):
                 continue
-            left = [free - need for free, need in zip(room, self._need[c], strict=True)]
-            if min(left) < 0 or self._enough(bound):
+            remaining = [free - need for free, need in zip(room, self._need[c], strict=True)]
+            if min(remaining) < 0 or self._enough(bound):
                 continue
             path.append(c)
-            self._fill(left, reached, value + self._worth[c])
+            self._fill(remaining, reached, value + self._worth[c])
             path.pop()
 
     def _keep(self) -> None:

@@ -140,16 +140,16 @@ class MultisetSearch:
 
 
 def compiled_search(compiled: ctypes.CDLL, question: MultisetQuestion) -> MultisetAnswer:
-    """What `multisets_reference.search` answers, by the compiled search."""
+    """The answer of `multisets_reference.search`, by the compiled search."""
     classes, labels = len(question.value), len(question.tasks)
     rates = np.empty((2, DEEPEST + 2, labels))
     worth, count = np.empty((2, classes)), np.empty(labels, dtype=np.int64)
     values, members = np.empty(KEPT), np.empty((KEPT, classes), dtype=np.int64)
-    told = {each.name: getattr(question, each.name) for each in fields(question)}
+    arrays = {each.name: getattr(question, each.name) for each in fields(question)}
     scratch = {"joining": rates[0], "present": rates[1], "worth": worth[0], "above": worth[1]}
     pointers = {
         name: array.ctypes.data
-        for name, array in {**told, **scratch, "count": count}.items()
+        for name, array in {**arrays, **scratch, "count": count}.items()
         if isinstance(array, np.ndarray)
     }
     asked = MultisetsInput(
@@ -162,10 +162,10 @@ def compiled_search(compiled: ctypes.CDLL, question: MultisetQuestion) -> Multis
         limit=question.limit,
         whole=question.whole,
     )
-    found = MultisetsFound(values=values.ctypes.data, members=members.ctypes.data)
-    compiled.multisets(byref(asked), byref(found))
+    output = MultisetsFound(values=values.ctypes.data, members=members.ctypes.data)
+    compiled.multisets(byref(asked), byref(output))
     pairs = zip(values.tolist(), members.tolist(), strict=True)
-    return MultisetAnswer(found.bound, found.nodes, list(pairs)[: found.found])
+    return MultisetAnswer(output.bound, output.nodes, list(pairs)[: output.found])
 
 
 def _directions(value: Floats, charge: Floats, kindest: Floats, fraction: Floats) -> Floats:
