@@ -8,7 +8,7 @@ PIP := -m pip install --disable-pip-version-check
 
 setup: $(VENV)/.done
 
-$(VENV)/.done: constraints.txt pyproject.toml iterator_sdk/pyproject.toml $(wildcard eva_master/packing/*/*.c)
+$(VENV)/.done: constraints.txt pyproject.toml iterator_sdk/pyproject.toml $(wildcard eva_master/packing/*/*.c eva_master/packing/*/*/*.c)
 	@echo "Setting up $(VENV): Python, then $$(grep -c '^[^ #]' constraints.txt) packages, some minutes the first time"
 	python3 -m venv $(VENV)
 	$(BIN)/python $(PIP) --require-hashes -r constraints.txt
