@@ -42,7 +42,7 @@ def test_a_job_whose_spot_instance_is_taken_arrives_in_time_on_demand(
     cluster = make_cluster(settings=settings, catalog={"types": TYPES, "only": ["e2e"]})
     with pytest.raises(EvaError, match="on demand the job takes 11m 0s"):
         cluster.submit("hurried", deadline={"within": "10m"}, **JOB)
-    job = cluster.submit("job", deadline={"within": "635s"}, **JOB)
+    job = cluster.submit("job", deadline={"within": "665s"}, **JOB)
     cluster.until_running(job)
     assert place(cluster, job) == "spot"
     taken = set()
