@@ -66,7 +66,7 @@ def questions(draw: st.DrawFn) -> MultisetQuestion:
 
 
 def worth(question: MultisetQuestion, members: tuple[int, ...]) -> float:
-    """What a set is worth by the rule of throughput, slowly."""
+    """Worth of a set by the rule of throughput, slowly."""
     label = np.repeat(np.arange(len(question.tasks)), np.diff(question.starts))
     counts = np.bincount(label, members, len(question.tasks)).astype(int)
     total = 0.0
