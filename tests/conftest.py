@@ -24,7 +24,9 @@ from tests.fakes.docker import dockerd, private
 from tests.fakes.iterator_agent import RecordingAgent
 from tests.fakes.paths import short_tempdir
 
-pytest.register_assert_rewrite("eva_master.testing.plan_checks", "eva_master.testing.policy_suite")
+pytest.register_assert_rewrite(
+    "eva_master.testing.plan_checks", "eva_master.testing.policy_suite", "tests.e2e"
+)
 
 _E2E = Path(__file__).with_name("e2e")
 _INTEGRATION = Path(__file__).with_name("integration")
