@@ -223,7 +223,7 @@ def shell_and_notebook(user: User) -> None:
             except (urllib.error.URLError, ConnectionError, TimeoutError):
                 return None
 
-        status = until(answers, "the notebook answers", within_s=60)
+        status = until(answers, "the notebook answers")
         assert status is not None
         assert "kernels" in status
     user.eva("cancel", "notebook", "-y")

@@ -177,7 +177,7 @@ def test_each_way_to_begin_again_reads_the_value_anew(make_cluster: Clusters) ->
             return b"".join(cluster.client.logs(job)).decode().endswith(last)
 
         last = f"{digest(values[attempts - 1])}\n"
-        until(said, f"attempt {attempts} has the value that was set when it began", within_s=90)
+        until(said, f"attempt {attempts} has the value that was set when it began")
         assert cluster.task(job).attempt == attempts
 
     until_told(1)
