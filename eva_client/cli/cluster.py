@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from eva_client.cli.partitions import cost_by_partition
+from eva_client.cli.refusals import refusals
 from eva_client.cli.session import (
     CommandSession,
     FiniteRange,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from eva_client.rpc.master import Client
+    from eva_wire.rpc.messages import Instance
 
 
 _SHOWN = 200
@@ -87,21 +89,26 @@ def drain(
     """Release instances: they take no new tasks, and are terminated once they are empty.
 
     Their tasks finish where they are; with --move they go elsewhere as soon as there is room. Can
-    be repeated, with --move or without. For operators.
+    be repeated, with --move or without. Instances that are refused do not hold up the others; the
+    exit code is 1 then. For operators.
     """
     from eva_client.cli.views import shapes
 
-    if not yes:
+    with refusals(quiet=as_json) as refused, session.client() as client:
         outcome = "their tasks move" if move else "their tasks finish there"
-        click.confirm(f"drain {', '.join(names)} ({outcome})?", abort=True, err=True)
-    with session.client() as client:
-        drained = [client.drain(name, move=move) for name in dict.fromkeys(names)]
-    if as_json:
-        print_json({"instances": [shapes.instance(instance) for instance in drained]})
-        return
-    for instance in drained:
-        rest = f"{count(len(instance.tasks), 'task')} left" if instance.tasks else "it is empty"
-        click.echo(f"{instance.id} is {instance.state} and takes no new tasks; {rest}")
+        refused.ask(f"drain {', '.join(names)} ({outcome})?", yes=yes)
+
+        def release(name: str) -> Instance:
+            instance = client.drain(name, move=move)
+            rest = f"{count(len(instance.tasks), 'task')} left" if instance.tasks else "it is empty"
+            if not as_json:
+                click.echo(f"{instance.id} is {instance.state} and takes no new tasks; {rest}")
+            return instance
+
+        drained = refused.each(release, names)
+        if as_json:
+            instances = [shapes.instance(instance) for instance in drained]
+            print_json({"instances": instances, "refused": refused.shapes("instance")})
 
 
 @click.command()

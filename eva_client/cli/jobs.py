@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
 from eva_client.cli import task_names
 from eva_client.cli.array_tables import array_options, read_local_table
 from eva_client.cli.jobfiles import read_job_file
+from eva_client.cli.refusals import refusals
 from eva_client.cli.session import (
     CommandSession,
     address_option,
@@ -25,16 +26,13 @@ from eva_client.cli.session import (
     print_json_lists,
 )
 from eva_client.cli.task_names import TaskRange
-from eva_client.cli.views.errors import note, report
+from eva_client.cli.views.errors import note
 from eva_client.cli.waiting import ENDED
-from eva_wire.values.errors import AmbiguousName, EvaError, InvalidRequest, NotAuthorised, NotFound
 
 if TYPE_CHECKING:
     from eva_client.rpc.master import Client
     from eva_wire.rpc.messages import Job, Task
 
-_Asked = TypeVar("_Asked")
-_Answer = TypeVar("_Answer")
 _TASKS_PER_TABLE = 1_000
 _SHOWN = 200
 """Lines of a table, unless more are asked for."""
@@ -195,44 +193,21 @@ def cancel(session: CommandSession, jobs: tuple[str, ...], now: bool, yes: bool)
     also those of a job that is ending already. Jobs that cannot be cancelled do not hold up the
     others; the exit code is 1 then.
     """
-    refusals: list[EvaError] = []
-    with session.client() as client:
+    with refusals() as refused, session.client() as client:
         # Names are resolved first, so that exactly the confirmed jobs are cancelled.
-        named = each(partial(client.job, to_change=True), jobs, refusals)
-        chosen = list(
-            {message.id: message for message in named if message.state not in ENDED}.values()
-        )
-        for message in {
-            message.id: message for message in named if message.state in ENDED
-        }.values():
-            note(f"{message.id} has ended already: {message.state}")
-        if chosen and not yes:
-            for refusal in refusals:
-                note(f"{refusal.message}; it is left out")
-            names = ", ".join(f"{message.id} ({message.state})" for message in chosen)
-            click.confirm(f"cancel {names}?", abort=True, err=True)
+        named = refused.each(partial(client.job, to_change=True), jobs)
+        states = {message.id: message.state for message in named}
+        chosen = [job for job, state in states.items() if state not in ENDED]
+        for job, state in states.items():
+            if state in ENDED:
+                note(f"{job} has ended already: {state}")
+        names = ", ".join(f"{job} ({states[job]})" for job in chosen)
+        refused.ask(names and f"cancel {names}?", yes=yes)
 
-        def end(one: Job) -> None:
-            click.echo(f"cancelled {client.cancel(one.id, now=now).job_id}")
+        def end(job: str) -> None:
+            click.echo(f"cancelled {client.cancel(job, now=now).job_id}")
 
-        each(end, chosen, refusals)
-    for refusal in refusals:
-        report(refusal)
-    if refusals:
-        raise click.exceptions.Exit(1)
-
-
-def each(
-    call: Callable[[_Asked], _Answer], asked: Iterable[_Asked], refusals: list[EvaError]
-) -> list[_Answer]:
-    """The answers to those calls that are not refused; the refusals are added to the list."""
-    answers = []
-    for target in asked:
-        try:
-            answers.append(call(target))
-        except (NotFound, AmbiguousName, NotAuthorised, InvalidRequest) as error:
-            refusals.append(error)
-    return answers
+        refused.each(end, chosen)
 
 
 @click.command()

@@ -6,7 +6,7 @@ from functools import partial
 
 import click
 
-from eva_client.cli.jobs import each
+from eva_client.cli.refusals import refusals
 from eva_client.cli.session import (
     CommandSession,
     address_option,
@@ -16,9 +16,7 @@ from eva_client.cli.session import (
     print_json,
 )
 from eva_client.cli.uploading import amount
-from eva_client.cli.views.errors import note, report
 from eva_client.cli.views.words import count
-from eva_wire.values.errors import EvaError
 
 
 @click.command()
@@ -32,24 +30,17 @@ def rm(session: CommandSession, jobs: tuple[str, ...], yes: bool) -> None:
     The jobs stay in `eva ls --all` and in the bill. Files that a job reads which has not ended are
     refused. Jobs that are refused do not hold up the others; the exit code is 1 then.
     """
-    refusals: list[EvaError] = []
-    with session.client() as client:
+    with refusals() as refused, session.client() as client:
         # Names are resolved first, so that exactly the confirmed jobs lose their files.
-        named = each(partial(client.job, to_change=True), jobs, refusals)
+        named = refused.each(partial(client.job, to_change=True), jobs)
         chosen = list(dict.fromkeys(message.id for message in named))
-        if chosen and not yes:
-            for refusal in refusals:
-                note(f"{refusal.message}; it is left out")
-            click.confirm(f"remove all files of {', '.join(chosen)}?", abort=True, err=True)
+        names = ", ".join(chosen)
+        refused.ask(names and f"remove all files of {names}?", yes=yes)
 
         def remove(name: str) -> None:
             click.echo(f"removed the files of {client.files.remove(name)}")
 
-        each(remove, chosen, refusals)
-    for refusal in refusals:
-        report(refusal)
-    if refusals:
-        raise click.exceptions.Exit(1)
+        refused.each(remove, chosen)
 
 
 @click.command()

@@ -9,6 +9,7 @@ from typing import BinaryIO
 
 import click
 
+from eva_client.cli.refusals import refusals
 from eva_client.cli.session import (
     CommandSession,
     address_option,
@@ -94,17 +95,22 @@ def ls(session: CommandSession, /, *, tenant: str, as_json: bool) -> None:
 @address_option
 @pass_session
 def rm(session: CommandSession, /, *, names: tuple[str, ...], tenant: str, yes: bool) -> None:
-    """Remove secrets. Tasks that run keep theirs; later attempts wait until it is set again."""
+    """Remove secrets. Tasks that run keep theirs; later attempts wait until it is set again.
+
+    Names that are refused do not hold up the others; the exit code is 1 then.
+    """
     whose = f" of tenant {tenant}" if tenant else ""
-    if not yes:
-        click.confirm(f"remove {', '.join(names)}{whose}?", abort=True, err=True)
-    with session.client() as client:
-        for name in names:
+    with refusals() as refused, session.client() as client:
+        refused.ask(f"remove {', '.join(names)}{whose}?", yes=yes)
+
+        def remove(name: str) -> None:
             answer = client.remove_secret(name, tenant)
             click.echo(f"removed {name}{whose}")
             if answer.job_count:
                 users = _jobs(answer.jobs, answer.job_count)
                 note(f"{name}: tasks of {users} that begin from now on wait until it is set again")
+
+        refused.each(remove, names)
 
 
 def _jobs(names: Sequence[str], count: int) -> str:

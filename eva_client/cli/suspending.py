@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from eva_client.cli.refusals import refusals
 from eva_client.cli.session import (
     CommandSession,
     address_option,
@@ -14,9 +15,8 @@ from eva_client.cli.session import (
     pass_session,
     print_json,
 )
-from eva_client.cli.views.errors import note, report
+from eva_client.cli.views.errors import note
 from eva_client.cli.waiting import ENDED
-from eva_wire.values.errors import EvaError, InvalidRequest, NotAuthorised, NotFound
 
 if TYPE_CHECKING:
     from eva_client.rpc.master import Client
@@ -118,36 +118,23 @@ def _all(
     as_json: bool,
 ) -> None:
     """Do it to every job that there is, and tell what became of each and of the rest."""
-    refusals: list[tuple[str, EvaError]] = []
     rows: dict[str, tuple[str, bool]] = {}
-    with session.client() as client:
-        for name in names:
-            try:
-                job = client.job(name, to_change=True)
-                if job.id not in rows:
-                    words, due = verdict(job)
-                    if due:
-                        act(client, job.id)
-                    rows[job.id] = words, due
-            except (NotFound, InvalidRequest, NotAuthorised) as error:
-                refusals.append((name, error))
-    if as_json:
-        print_json(
-            {
-                "jobs": [
-                    {"id": job, "changed": done, "message": words}
-                    for job, (words, done) in rows.items()
-                ],
-                "refused": [
-                    {"job": name, "message": refusal.message, "hint": refusal.hint or None}
-                    for name, refusal in refusals
-                ],
-            }
-        )
-    else:
-        for job_id, (words, done) in rows.items():
-            (click.echo if done else note)(f"{job_id}: {words}")
-        for _, refusal in refusals:
-            report(refusal)
-    if refusals:
-        raise click.exceptions.Exit(1)
+    with refusals(quiet=as_json) as refused, session.client() as client:
+
+        def change(name: str) -> None:
+            job = client.job(name, to_change=True)
+            if job.id in rows:
+                return
+            words, due = verdict(job)
+            if due:
+                act(client, job.id)
+            rows[job.id] = words, due
+            if not as_json:
+                (click.echo if due else note)(f"{job.id}: {words}")
+
+        refused.each(change, names)
+        if as_json:
+            changed = [
+                {"id": job, "changed": due, "message": words} for job, (words, due) in rows.items()
+            ]
+            print_json({"jobs": changed, "refused": refused.shapes("job")})

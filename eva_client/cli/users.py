@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from eva_client.cli.refusals import refusals
 from eva_client.cli.session import (
     CommandSession,
     address_option,
@@ -156,18 +158,27 @@ def ls(session: CommandSession, as_json: bool) -> None:
 @address_option
 @pass_session
 def revoke(session: CommandSession, ids: tuple[str, ...], yes: bool) -> None:
-    """Revoke tokens at once and for ever. Jobs submitted with them continue."""
+    """Revoke tokens at once and for ever. Jobs submitted with them continue.
+
+    Tokens that are refused do not hold up the others; the exit code is 1 then.
+    """
     from eva_client.cli import token_table
 
-    with session.client() as client:
+    with refusals() as refused, session.client() as client:
+        chosen = list(ids)
         if not yes:
             issued = {token.id: token for token in client.tokens()}
             now = now_of(*issued.values())
-            lines = "; ".join(token_table.token(_find(issued, id_), now) for id_ in ids)
-            click.confirm(f"revoke {lines}?", abort=True, err=True)
-        for token_id in ids:
+            named = refused.each(partial(_find, issued), ids)
+            chosen = [token.id for token in named]
+            lines = "; ".join(token_table.token(token, now) for token in named)
+            refused.ask(lines and f"revoke {lines}?", yes=yes)
+
+        def end(token_id: str) -> None:
             client.revoke_token(token_id)
             click.echo(f"revoked {token_id}")
+
+        refused.each(end, chosen)
 
 
 @click.command()

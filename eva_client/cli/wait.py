@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from eva_client.cli.refusals import refusals
 from eva_client.cli.session import (
     CommandSession,
     address_option,
@@ -47,8 +48,9 @@ def wait(
     from eva_client.cli.waiting import still_running, wait_for
 
     with session.client() as client:
-        # Names are resolved first, so that later jobs of these names are not waited for.
-        ids = list(dict.fromkeys(client.job(job).id for job in jobs))
+        with refusals() as refused:  # None is waited for if one is not found.
+            # Names are resolved first, so that later jobs of these names are not waited for.
+            ids = list(dict.fromkeys(refused.each(lambda job: client.job(job).id, jobs)))
         try:
             waited = wait_for(client, ids, timeout_s=timeout_ms and timeout_ms / 1_000)
         except KeyboardInterrupt:

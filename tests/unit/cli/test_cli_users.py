@@ -214,7 +214,7 @@ def test_revoke_asks(eva: Run, api: FakeApi) -> None:
 
 
 def test_revoke_of_no_token_revokes_nothing(eva: Run, api: FakeApi) -> None:
-    result = eva("token", "revoke", "t2", "nope", input="y\n")
+    result = eva("token", "revoke", "nope", input="y\n")
     assert result.exit_code == 1
     assert "there is no token 'nope'" in result.stderr
     assert api.of("Tokens.Revoke") == []

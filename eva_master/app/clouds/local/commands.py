@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from eva_client.cli.refusals import refusals
 from eva_wire.values.errors import InvalidConfig
 
 
@@ -21,15 +22,19 @@ def interrupt(names: tuple[str, ...], state_dir: Path | None) -> None:
 
     Use this to try out what happens to their tasks. Each has the notice of the setting
     `local.spot.notice`, and then ends. Run it on the cluster's machine, as the user who runs the
-    cluster.
+    cluster. Nodes that are refused do not hold up the others; the exit code is 1 then.
     """
     from eva_master.adapters.local.interruptions import interrupt as take_back
     from eva_wire.values.ids import InstanceId
 
     root = _cloud_in(state_dir)
-    for name in dict.fromkeys(names):
+
+    def end(name: str) -> None:
         take_back(root, InstanceId(name))
         click.echo(f"{name} is taken back")
+
+    with refusals() as refused:
+        refused.each(end, names)
 
 
 def _cloud_in(state_dir: Path | None) -> Path:
