@@ -88,17 +88,65 @@ class ComesBack:
         return Reply(event.command, None, owner=event.owner)
 
 
-def test_a_removed_node_that_came_back_at_once_is_removed_too(tokens: NodeTokens) -> None:
-    _, secret = tokens.create(NODE, 1_000)
-    tokens.redeem(secret, KEY)
-    loop = ComesBack(lambda: tokens.joined(NODE))
+class TakesLong(ComesBack):
+    """Such a loop that holds its first command.
+
+    Attributes:
+        begun: Set once it has the command.
+        go_on: Set by the test, once it may carry it out.
+        over: Set once no command follows.
+    """
+
+    def __init__(self, may_join: Callable[[], bool]) -> None:
+        super().__init__(may_join)
+        self.begun, self.go_on, self.over = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def command(self, event: NodeRequested) -> Reply:
+        self.begun.set()
+        try:
+            await self.go_on.wait()
+        except asyncio.CancelledError:
+            self.over.set()
+            raise
+        reply = await super().command(event)
+        if len(self.commands) == 2:
+            self.over.set()
+        return reply
+
+
+async def removal(loop: ComesBack, tokens: NodeTokens) -> None:
+    """An operator's removal of a node that has joined."""
     service = NodesService(cast("LoopGateway", loop), NodeRegister({}, tokens))
     _CALLER.set(UserToken("t", "ops", Role.OPERATOR, "", Millis(0)))
     request = pb.NodeActRequest(command_id="c", node=NODE, verb="remove")
-    asyncio.run(service.Act(request, cast("Context", None)))
+    await service.Act(request, cast("Context", None))
+
+
+def require_removed(loop: ComesBack, tokens: NodeTokens) -> None:
     assert not loop.live
     with pytest.raises(NotAuthorised, match="removed"):
         tokens.require_machine(NODE, KEY)
+
+
+async def test_a_removed_node_that_came_back_at_once_is_removed_too(tokens: NodeTokens) -> None:
+    _, secret = tokens.create(NODE, 1_000)
+    tokens.redeem(secret, KEY)
+    loop = ComesBack(lambda: tokens.joined(NODE))
+    await removal(loop, tokens)
+    require_removed(loop, tokens)
+
+
+async def test_a_node_is_removed_though_its_operator_has_gone(tokens: NodeTokens) -> None:
+    _, secret = tokens.create(NODE, 1_000)
+    tokens.redeem(secret, KEY)
+    loop = TakesLong(lambda: tokens.joined(NODE))
+    call = asyncio.create_task(removal(loop, tokens))
+    await loop.begun.wait()
+    call.cancel()
+    await asyncio.wait([call])
+    loop.go_on.set()
+    await loop.over.wait()
+    require_removed(loop, tokens)
 
 
 def test_a_token_that_is_replaced_while_it_is_used_is_of_no_use(tmp_path: Path) -> None:
