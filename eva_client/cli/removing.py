@@ -53,8 +53,8 @@ def gc(session: CommandSession, dry_run: bool, as_json: bool) -> None:
 
     Files of working directories and build contexts go once no job names them whose files were not
     removed, active or ended; not within two days of their upload, nor within a day after a client
-    was told that they are there. Files that an instance stored after `eva rm` go, too. For
-    operators.
+    was told that they are there. Leftovers go, too: files that an instance stored after `eva rm`,
+    and partial files of uploads that died two days ago. For operators.
     """
     screen = console(stderr=True)
     with session.client() as client, screen.status("looking through the store"):
@@ -72,5 +72,5 @@ def gc(session: CommandSession, dry_run: bool, as_json: bool) -> None:
         return
     verb = "would remove" if dry_run else "removed"
     uploads = f"{count(sums.uploads, 'upload')} ({amount(sums.uploads_bytes)})"
-    leftovers = f"{count(sums.leftovers, 'late file')} ({amount(sums.leftovers_bytes)})"
+    leftovers = f"{count(sums.leftovers, 'leftover')} ({amount(sums.leftovers_bytes)})"
     click.echo(f"{verb} {uploads} and {leftovers}")

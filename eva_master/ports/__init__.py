@@ -253,6 +253,10 @@ class ObjectStore(Protocol):
         """Remove an object; no error if there is none."""
         ...
 
+    async def clear_partial(self, prefix: str, before_ms: int, *, dry_run: bool) -> Sequence[int]:
+        """Remove files of puts below a prefix whose process died; returns their sizes in bytes."""
+        ...
+
 
 def _no_preference(_config: Any) -> None:
     return None

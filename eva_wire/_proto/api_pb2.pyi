@@ -4856,7 +4856,7 @@ class Garbage(google.protobuf.message.Message):
     """Uploads that no job needs."""
     uploads_bytes: builtins.int
     leftovers: builtins.int
-    """Files that were stored after all files of their job had been removed."""
+    """Files that were stored after all files of their job had been removed, and partial files."""
     leftovers_bytes: builtins.int
     def __init__(
         self,

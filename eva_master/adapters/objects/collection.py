@@ -1,10 +1,10 @@
-"""Collects garbage of the object store: uploads that no job needs, and files that came too late."""
+"""Collects garbage of the object store: uploads that no job needs, and what else is left over."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Collection, Iterator
 from dataclasses import dataclass, replace
 
 from eva_master.adapters.objects.blobs import blob_key
@@ -17,6 +17,7 @@ from eva_wire.values.ids import JobId
 _JOBS_AT_ONCE = 200
 _REMOVED = "removed"
 _UPLOADS = ("uploads", "blobs")
+_TOPS = (*_UPLOADS, "jobs", "promises", _REMOVED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,8 @@ class Garbage:
     Attributes:
         uploads: Files of working directories and build contexts, and tables.
         uploads_bytes: Their bytes.
-        leftovers: Files that came after all files of their job had been removed.
+        leftovers: Files that came after all files of their job had been removed, and partial files
+            of uploads that were cut off.
         leftovers_bytes: Their bytes.
     """
 
@@ -35,6 +37,11 @@ class Garbage:
     leftovers: int = 0
     leftovers_bytes: int = 0
 
+    def with_leftovers(self, sizes: Collection[int]) -> Garbage:
+        """Sums with more leftovers, of some sizes in bytes."""
+        size = self.leftovers_bytes + sum(sizes)
+        return replace(self, leftovers=self.leftovers + len(sizes), leftovers_bytes=size)
+
 
 async def collect(
     store: ObjectStore, archive: Archive, promises: Promises, clock: Clock, *, dry_run: bool
@@ -42,7 +49,7 @@ async def collect(
     """Remove garbage, or only count it.
 
     Uploads stay that a job names whose files were not removed, active or ended, that a client was
-    promised, or that are younger than `YOUNG_MS`.
+    promised, or that are younger than `YOUNG_MS`, as do partial files.
 
     Args:
         store: The store.
@@ -76,15 +83,15 @@ async def collect(
             yield sums
     if removed:
         async for part in store.below("jobs"):
-            for stored in part:
-                if stored.key.split("/", 2)[1] not in removed:
-                    continue
-                if not dry_run:
+            late = [stored for stored in part if stored.key.split("/", 2)[1] in removed]
+            if not dry_run:
+                for stored in late:
                     await store.delete(stored.key)
-                size = sums.leftovers_bytes + stored.size
-                sums = replace(sums, leftovers=sums.leftovers + 1, leftovers_bytes=size)
+            sums = sums.with_leftovers([stored.size for stored in late])
             yield sums
-    yield sums
+    for top in _TOPS:
+        sums = sums.with_leftovers(await store.clear_partial(top, least, dry_run=dry_run))
+        yield sums
 
 
 async def _named(store: ObjectStore, archive: Archive, removed: set[str]) -> set[str]:

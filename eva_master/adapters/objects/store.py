@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,8 @@ _LOOK_EVERY = 64 << 20
 _SPECIAL = re.compile(r"[%#:|\x00-\x1f\x7f-\x9f]")
 """Characters that file names may have but obstore refuses or misreads; % marks an escape."""
 _ESCAPED = re.compile(r"%([0-9A-F]{2})")
+_PARTIAL = re.compile(r"#[0-9]+$")
+"""End of the name under which obstore writes a file that is to get another one. Keys have no #."""
 
 
 class Objects:
@@ -169,6 +172,39 @@ class Objects:
                 await obstore.delete_async(self._backend, location)
         except NotFound:
             return
+
+    async def clear_partial(self, prefix: str, before_ms: int, *, dry_run: bool) -> Sequence[int]:
+        """Remove the files of puts that a directory has of processes that died meanwhile.
+
+        In a bucket, incomplete uploads are removed by the bucket's own rule.
+
+        Args:
+            prefix: As of `list`.
+            before_ms: Files that were written since stay, as their puts may go on.
+            dry_run: Whether they are only counted.
+
+        Returns:
+            Their sizes in bytes.
+        """
+        if self._directory is None:
+            return []
+        root = self._directory / _location(prefix)
+        with _failing(prefix):
+            return await asyncio.to_thread(_clear_partial, root, before_ms, dry_run=dry_run)
+
+
+def _clear_partial(root: Path, before_ms: int, *, dry_run: bool) -> list[int]:
+    sizes = []
+    for folder, _, names in os.walk(root):
+        for path in (Path(folder, name) for name in names if _PARTIAL.search(name)):
+            with suppress(FileNotFoundError):  # A put has come to its end.
+                status = path.lstat()
+                # A copy is a link at first, which has the time of its source.
+                if max(status.st_mtime, status.st_ctime) * 1_000 < before_ms:
+                    if not dry_run:
+                        path.unlink()
+                    sizes.append(status.st_size)
+    return sizes
 
 
 async def _while_there_is_room(directory: Path, data: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from collections.abc import AsyncIterator, Callable
@@ -134,6 +135,37 @@ async def test_young_uploads_stay(master: RpcMaster, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(collection, "YOUNG_MS", promises.YOUNG_MS)
     await put(master, b"a")
     assert (await gc(master)).uploads == 0
+
+
+async def test_partial_files_of_uploads_that_died_go_after_two_days(
+    master: RpcMaster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield bytes(9 << 20)
+        asked.set()
+        await go_on.wait()
+        yield b"end"
+
+    root = tmp_path / "master" / "objects"
+    upload = asyncio.create_task(master.store.put("jobs/a-1/0/outputs/x", pieces()))
+    await asked.wait()
+    (partial,) = root.rglob("x#*")
+    dead = partial.with_name("y#12")
+    dead.write_bytes(b"dead")
+    (root / "jobs" / "a-1" / "0" / "mine#1a").touch()
+    sums = await gc(master, dry_run=True)
+    assert (sums.leftovers, partial.exists(), dead.exists()) == (2, True, True)
+    monkeypatch.setattr(collection, "YOUNG_MS", promises.YOUNG_MS)
+    assert (await gc(master)).leftovers == 0
+    go_on.set()
+    await upload
+    monkeypatch.setattr(collection, "YOUNG_MS", -1_000)
+    sums = await gc(master)
+    assert (sums.leftovers, sums.leftovers_bytes) == (1, 4)
+    left = {path.name for path in root.rglob("*") if path.is_file()}
+    assert left == {"x", "mine#1a"}
 
 
 async def test_only_operators_collect(master: RpcMaster) -> None:
