@@ -170,6 +170,12 @@ class Offering:
         return self.unavailable_until is None or self.unavailable_until <= now
 
 
+def ids_of(offerings: Iterable[Offering]) -> list[OfferingId]:
+    """Ids of offerings, of which thousands of instances share a few: each object's is made once."""
+    ids: dict[int, OfferingId] = {}
+    return [ids.get(id(sold)) or ids.setdefault(id(sold), sold.id) for sold in offerings]
+
+
 def quoted_at(offering: Offering, machine_price: int) -> Offering:
     """An offering whose instance alone has another price; what is attached costs as before."""
     return replace(offering, price=Price(machine_price + offering.attached.price))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from eva_master.model.catalog import InstanceType, Offering
+from eva_master.model.catalog import InstanceType, Offering, ids_of
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import InstanceView, Snapshot, ThroughputTable
 from eva_master.model.values import by_id
@@ -131,10 +131,10 @@ class Problem:
         self.runs = by_id(snapshot.runs)
         self.jobs = by_id(snapshot.jobs)
         self.instances: Mapping[InstanceId, InstanceView] = by_id(snapshot.instances)
-        self.sold_as: Mapping[InstanceId, OfferingId] = {
-            instance.id: instance.offering.id for instance in snapshot.instances
-        }
-        bought = {self.sold_as[instance.id]: instance.offering for instance in snapshot.instances}
+        sold = ids_of(instance.offering for instance in snapshot.instances)
+        self.sold_as: Mapping[InstanceId, OfferingId] = dict(zip(self.instances, sold, strict=True))
+        offered = (instance.offering for instance in snapshot.instances)
+        bought = dict(zip(sold, offered, strict=True))
         index = cache.offerings(snapshot.catalog, bought)
         self.offerings, self.by_id, self.dearest = index.offerings, index.by_id, index.dearest
         self._prices = index.prices(snapshot.now_ms)

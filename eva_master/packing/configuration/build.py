@@ -112,16 +112,31 @@ class Sums:
     price: int
 
 
-def sums(problem: Problem, configuration: Configuration) -> Sums:
-    """Work out what a configuration comes to; equal instances are looked at once."""
-    new = {launch.key: launch.offering.id for launch in configuration.launches}
+def sums(
+    problem: Problem, configuration: Configuration, known: tuple[Configuration, Sums] | None = None
+) -> Sums:
+    """Work out what a configuration comes to; equal instances are looked at once.
+
+    Args:
+        problem: The snapshot's.
+        configuration: The configuration.
+        known: Another one and its totals: only instances that differ are looked at.
+    """
+    before, whole = known or (Configuration({}, {}, (), {}), Sums(0, 0, 0))
     alike: dict[tuple[OfferingId, tuple[tuple[int, int], ...]], int] = {}
-    for host, task_set in configuration.task_sets.items():
-        offering = new[host] if isinstance(host, int) else problem.sold_as[host]
-        # Equal sets in another order are looked at again, which costs less than to sort all.
-        key = offering, tuple(task_set.items())
-        alike[key] = alike.get(key, 0) + 1
-    savings = lost = price = 0
+    for sign, counted, other in ((1, configuration, before), (-1, before, configuration)):
+        new = {launch.key: launch.offering.id for launch in counted.launches}
+        for host, task_set in counted.task_sets.items():
+            if isinstance(host, int):
+                offering = new[host]
+            elif other.task_sets.get(host) is task_set:
+                continue
+            else:
+                offering = problem.sold_as[host]
+            # Equal sets in another order are looked at again, which costs less than to sort all.
+            key = offering, tuple(task_set.items())
+            alike[key] = alike.get(key, 0) + sign
+    savings, lost, price = whole.savings, whole.lost, whole.price
     for (name, tasks), number in alike.items():
         sold, task_set = problem.by_id[name], dict(tasks)
         value = problem.value(task_set, sold.type.family)
@@ -129,6 +144,38 @@ def sums(problem: Problem, configuration: Configuration) -> Sums:
         lost += number * problem.lost(task_set, sold.type.family)
         price += number * sold.price
     return Sums(savings, lost, price)
+
+
+def rearranged(
+    problem: Problem,
+    before: Configuration,
+    places: Mapping[RunId, Host],
+    launches: tuple[NewInstance, ...],
+    unplaced: Mapping[RunId, str],
+) -> Configuration:
+    """A configuration in which some task runs are elsewhere; it shares the sets of the others.
+
+    Args:
+        problem: The snapshot's.
+        before: A configuration that has a place for all of them.
+        places: The new places, those of all task runs on new instances included.
+        launches: The new instances.
+        unplaced: Task runs without a place, with the reason.
+    """
+    changes: dict[Host, Counter[int]] = {}
+    for run, host in places.items():
+        number, earlier = problem.class_of[run], before.places[run]
+        if not isinstance(earlier, int):  # keys of new instances mean other ones before
+            changes.setdefault(earlier, Counter())[number] -= 1
+        changes.setdefault(host, Counter())[number] += 1
+    sets: dict[Host, TaskSet] = {
+        host: task_set for host, task_set in before.task_sets.items() if not isinstance(host, int)
+    }
+    for host, change in changes.items():
+        change.update(sets.pop(host, {}))
+        if held := +change:
+            sets[host] = held
+    return Configuration({**before.places, **places}, sets, launches, unplaced)
 
 
 def _urgency(problem: Problem, run: RunView) -> tuple[object, ...]:

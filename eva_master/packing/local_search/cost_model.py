@@ -115,26 +115,22 @@ class MoveCosts:
     def __init__(
         self, problem: Problem, terms: CostWeights, latest: Mapping[RunId, Millis] | None = None
     ) -> None:
-        self.gang_of: dict[RunId, str] = {}
-        self.home: dict[RunId, Host] = {}
         latest, idle, pays = latest or {}, dict[str, int](), dict[str, int]()
-        now = problem.snapshot.now_ms
+        runs, now = problem.snapshot.runs, problem.snapshot.now_ms
         whole = {job.id for job in problem.gangs}
-        for run in problem.snapshot.runs:
-            if run.instance is None or run.instance not in problem.instances:
-                if run.job in whole:
-                    self.gang_of[run.id] = run.job
+        self.gang_of = {run.id: run.job for run in runs if run.job in whole} if whole else {}
+        self.home: Mapping[RunId, Host] = problem.standing.places
+        prices = [task_class.price for task_class in problem.classes]
+        for run in runs:
+            if not run.running or run.id not in self.home:
                 continue
-            self.home[run.id] = run.instance
-            together: str = run.id
-            if run.job in whole:
-                together = self.gang_of[run.id] = run.job
-            if run.running:
-                job, number = problem.jobs[run.job], problem.class_of[run.id]
-                cost = expected_migration_cost(job, problem.classes[number].price)
-                idle[together] = idle.get(together, 0) + cost
-                within = terms.move_pays_within_ms(run, latest.get(run.id), now)
-                pays[together] = max(within, pays.get(together, 0))
+            together: str = run.job if run.job in whole else run.id
+            price = prices[problem.class_of[run.id]]
+            cost: int = expected_migration_cost(problem.jobs[run.job], price)
+            within = terms.move_pays_within_ms(run, latest.get(run.id), now)
+            if together in idle:
+                cost, within = cost + idle[together], max(within, pays[together])
+            idle[together], pays[together] = cost, within
         self.cost = {name: idle[name] * terms.moves_ppm // pays[name] for name in idle}
 
     def total(self, places: Mapping[RunId, Host]) -> int:

@@ -151,7 +151,8 @@ class _Homing:
             total=self.result.total + after - before,
         )
         # A gang's move is saved once, not by each member, so only the total cost decides.
-        fewer = (after, self._changes(result, slots)) < (before, self._changes(self.result, slots))
+        now = self._changes(slots, self.result.loads, self._held)
+        fewer = (after, self._changes(slots, changed, held)) < (before, now)
         if fewer and within_limits(self._cache, start, result):
             self.result, self._away = result, away
             self._held.update(held)
@@ -165,13 +166,15 @@ class _Homing:
         )
         return prices + sum(self._start.move_costs[group] for group in groups if away[group])
 
-    def _changes(self, result: SearchResult, slots: Collection[int]) -> int:
+    def _changes(
+        self,
+        slots: Collection[int],
+        loads: Mapping[int, Load],
+        held: Mapping[int, Sequence[int]],
+    ) -> int:
         """How many of some instances are launched, and how many tasks are moved to them."""
-        alike = set(slots)
-        launched = sum(
-            is_new(self._start, slot) and bool(result.loads[slot].classes) for slot in slots
-        )
+        start = self._start
+        launched = sum(is_new(start, slot) and bool(loads[slot].classes) for slot in slots)
         return launched + sum(
-            place in alike and home not in (NOWHERE, place)
-            for home, place in zip(self._start.homes, result.places, strict=True)
+            start.homes[run] not in (NOWHERE, slot) for slot in slots for run in held.get(slot, ())
         )

@@ -305,7 +305,8 @@ class LoadCache:
 
     def load(self, empty: Load, classes: Iterable[int]) -> Load:
         """The load of tasks of some classes, in the family that a load is of."""
-        return self._interned(self._families[empty], tuple(sorted(classes)))
+        numbers = tuple(sorted(classes))
+        return self._interned(self._families[empty], numbers) if numbers else empty
 
     def more(self, load: Load, number: int) -> Load:
         """The load with one more task of a class."""

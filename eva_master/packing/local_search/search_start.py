@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from eva_master.model.planning.plan import NewInstance
-from eva_master.packing.configuration.build import Configuration, Host
+from eva_master.packing.configuration.build import Configuration, Host, rearranged
 from eva_master.packing.local_search.cost_model import MoveCosts, gang_loss
 from eva_master.packing.local_search.load_cache import Load, LoadCache
 from eva_master.packing.problem import Problem
@@ -137,7 +137,7 @@ def search_start(
         move_costs,
         charges,
         [*offerings, *(None for _ in new)],
-        [*(cache.number_of[offering.id] for offering in offerings.values()), *(NEW for _ in new)],
+        [*map(cache.number_of.__getitem__, problem.sold_as.values()), *(NEW for _ in new)],
         [*(offering.price * MILLION for offering in offerings.values()), *(0 for _ in new)],
         loads,
         [cache.load(nothing, tasks) for nothing, tasks in zip(empty, stays, strict=True)],
@@ -151,17 +151,15 @@ def _groups(
     problem: Problem, ids: Sequence[RunId], moves: MoveCosts
 ) -> tuple[list[int], list[int], list[int]]:
     """Number what moves together; the cost of moving each group and the charge of each gang."""
-    names: dict[str, int] = {}
-    groups, move_costs, charges = list[int](), list[int](), list[int]()
-    for id_ in ids:
-        name = moves.gang_of.get(id_, id_)
-        group = names.setdefault(name, len(names))
-        if group == len(move_costs):
-            task_class = problem.classes[problem.class_of[id_]]
-            move_costs.append(moves.cost.get(name, 0))
-            charges.append(task_class.charge if task_class.charge > task_class.price else 0)
-        groups.append(group)
-    return groups, move_costs, charges
+    names = [moves.gang_of.get(id_, id_) for id_ in ids]
+    first = dict(zip(reversed(names), reversed(ids), strict=True))
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    classes = [problem.classes[problem.class_of[first[name]]] for name in numbers]
+    return (
+        [numbers[name] for name in names],
+        [moves.cost.get(name, 0) for name in numbers],
+        [each.charge if each.charge > each.price else 0 for each in classes],
+    )
 
 
 def _bound(problem: Problem, ids: Sequence[RunId]) -> set[int]:
@@ -177,7 +175,7 @@ def _limits(problem: Problem, cache: LoadCache) -> dict[int, int]:
 
     Instances are launched before others are freed: all live ones count.
     """
-    live = Counter(instance.offering.id for instance in problem.snapshot.instances)
+    live = Counter(problem.sold_as.values())
     return {
         number: max(0, more)
         for number, offering in enumerate(cache.offerings)
@@ -256,33 +254,32 @@ def may_launch(
 def configuration(
     problem: Problem,
     cache: LoadCache,
+    begun: Configuration,
     start: SearchStart,
     result: SearchResult,
-    unplaced: Mapping[RunId, str],
 ) -> Configuration:
     """The configuration of a search in its usual form.
 
     Args:
         problem: The packing problem of the snapshot.
         cache: Source of loads' prices.
-        start: The begin of the search.
-        result: Its end.
-        unplaced: Task runs that have no place, with the reason.
+        begun: The configuration that the search began with.
+        start: Its numbers.
+        result: The end of the search.
     """
     launches: list[NewInstance] = []
     hosts: dict[int, Host] = {}
     places: dict[RunId, Host] = {}
-    contents: dict[Host, dict[int, int]] = {}
-    for id_, slot in zip(start.ids, result.places, strict=True):
+    live = len(problem.instances)
+    for id_, slot, before in zip(start.ids, result.places, start.places, strict=True):
+        if slot == before < live:
+            continue
         host = hosts.get(slot)
         if host is None:
-            instance = start.instances[slot] if slot < len(start.instances) else None
+            instance = start.instances[slot] if slot < live else None
             host = hosts[slot] = len(launches) if instance is None else instance
             if isinstance(host, int):
                 offering = cache.offerings[result.loads[slot].cheapest]
                 launches.append(NewInstance(host, offering))
         places[id_] = host
-        row = contents.setdefault(host, {})
-        number = problem.class_of[id_]
-        row[number] = row.get(number, 0) + 1
-    return Configuration(places, contents, tuple(launches), unplaced)
+    return rearranged(problem, begun, places, tuple(launches), begun.unplaced)

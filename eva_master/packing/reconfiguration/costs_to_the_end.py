@@ -57,6 +57,8 @@ class CostsToTheEnd:
         self._terms = terms
         self._on_sale = [sold for name, sold in problem.by_id.items() if problem.buyable(name)]
         self._holding: dict[frozenset[tuple[int, int]], Offering | None] = {}
+        self._speeds: dict[tuple[int, Family], Fraction] = {}
+        self._losses: dict[tuple[Family, bool, tuple[int, ...]], int] = {}
 
     def stays(
         self, configuration: Configuration, runs: Iterable[RunId]
@@ -99,16 +101,22 @@ class CostsToTheEnd:
     def _speed(self, run: RunView, family: Family) -> Fraction:
         """Speed of a task run on a family, against the family of its reservation price."""
         number = self.problem.class_of[run.id]
-        task_class = self.problem.classes[number]
-        speed = relative_speed(family, self.problem.reservation(number), task_class.speeds)
-        return min(speed, Fraction(1)) if task_class.others and not task_class.split else speed
+        speed = self._speeds.get((number, family))
+        if speed is None:
+            task_class = self.problem.classes[number]
+            speed = relative_speed(family, self.problem.reservation(number), task_class.speeds)
+            if task_class.others and not task_class.split:
+                speed = min(speed, Fraction(1))
+            self._speeds[number, family] = speed
+        return speed
 
     def _elsewhere(self, stay: Stay, since_ms: int, before: Family, after: Family) -> Stay:
         """Stay of which the rest is on another family."""
-        rest_ms, speed = stay.until_ms - since_ms, self._speed(stay.run, after)
-        if before != after and speed > 0:
-            faster = self._speed(stay.run, before) / speed
-            rest_ms = rest_ms * faster.numerator // faster.denominator
+        rest_ms, slow = stay.until_ms - since_ms, self._speed(stay.run, after)
+        if before != after and slow > 0:
+            fast = self._speed(stay.run, before)
+            rest_ms *= fast.numerator * slow.denominator
+            rest_ms //= fast.denominator * slow.numerator
         return Stay(stay.run, since_ms + rest_ms)
 
     def moves(self, configuration: Configuration, runs: Iterable[RunId]) -> int:
@@ -202,7 +210,13 @@ class CostsToTheEnd:
         nothing, the longer stay is worth what the tasks lose to the family.
         """
         problem, family = self.problem, offering.type.family
-        tasks = Counter(problem.class_of[stay.run.id] for stay in stays)
-        slow = sum(many * problem.slowness(number, family) for number, many in tasks.items())
-        beside = problem.lost(tasks, family) // MILLION - slow
-        return (0 if offering.price else slow) + beside * self._terms.lost_ppm // MILLION
+        numbers = sorted([problem.class_of[stay.run.id] for stay in stays])
+        key = family, bool(offering.price), tuple(numbers)
+        lost = self._losses.get(key)
+        if lost is None:
+            tasks = Counter(numbers)
+            slow = sum(many * problem.slowness(number, family) for number, many in tasks.items())
+            beside = problem.lost(tasks, family) // MILLION - slow
+            lost = (0 if offering.price else slow) + beside * self._terms.lost_ppm // MILLION
+            self._losses[key] = lost
+        return lost

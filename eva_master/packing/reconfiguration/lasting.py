@@ -17,7 +17,7 @@ from collections import Counter, defaultdict
 from collections.abc import KeysView, Mapping, Sequence, Set
 
 from eva_master.model.planning.plan import NewInstance
-from eva_master.packing.configuration.build import Configuration, Host
+from eva_master.packing.configuration.build import Configuration, Host, rearranged
 from eva_master.packing.local_search.cost_model import CostWeights
 from eva_master.packing.problem import Problem
 from eva_master.packing.reconfiguration.costs_to_the_end import (
@@ -126,9 +126,11 @@ def _pays(
         return True
     ends = sorted({stay.until_ms for residents in changed.values() for stay in residents})
     for end in ends[:_MOST_ENDS]:
-        so_far = costs.until(after, changed, end)
-        back = _undone(costs, before, after, (without, changed), end)
-        if moves + so_far + back + costs.since(before, without, end) <= least:
+        so_far = moves + costs.until(after, changed, end)
+        if so_far > least:
+            break  # as at all later ends
+        back = so_far + _undone(costs, before, after, (without, changed), end)
+        if back <= least and back + costs.since(before, without, end) <= least:
             return True
     return False
 
@@ -162,8 +164,9 @@ def _mixed(
     launches: list[NewInstance] = []
     names: dict[tuple[bool, int], int] = {}
     places: dict[RunId, Host] = {}
-    sets: dict[Host, dict[int, int]] = {}
-    for run in after.places:
+    for run, changed in after.places.items():
+        if run not in left_out and not isinstance(changed, int):
+            continue
         source = before if run in left_out else after
         host = source.places[run]
         if isinstance(host, int):
@@ -173,9 +176,7 @@ def _mixed(
                 launches.append(NewInstance(len(launches), sold_as(problem, source, host)))
             host = names[key]
         places[run] = host
-        task_set, number = sets.setdefault(host, {}), problem.class_of[run]
-        task_set[number] = task_set.get(number, 0) + 1
-    return Configuration(places, sets, tuple(launches), after.unplaced)
+    return rearranged(problem, after, places, tuple(launches), after.unplaced)
 
 
 def _within_limits(problem: Problem, configuration: Configuration) -> bool:

@@ -48,14 +48,18 @@ class Option:
 
 
 def option(
-    kind: str, problem: Problem, present: Configuration, configuration: Configuration
+    kind: str,
+    problem: Problem,
+    present: Configuration,
+    configuration: Configuration,
+    known: tuple[Configuration, Sums] | None = None,
 ) -> Option:
-    """Work out what a configuration saves and costs."""
+    """Work out what a configuration saves and costs; of others that are `known`, see `sums`."""
     moves = moved(problem, configuration)
     return Option(
         kind,
         configuration,
-        sums(problem, configuration),
+        sums(problem, configuration, known),
         reconfiguration_cost(problem, present, configuration, moves),
         len(moves),
     )
@@ -103,13 +107,8 @@ def _run(entry: PlanEntry) -> RunId:
     return entry.run
 
 
-def figures_of(
-    problem: Problem, present: Configuration, options: Mapping[str, Option], chosen: Option
-) -> Figures:
-    """Figures of every option considered, and of the chosen one."""
-    keep = options["keep"]
-    # If no task waits, everything may stay as it is.
-    before = keep.sums if keep.configuration is present else sums(problem, present)
+def figures_of(before: Sums, options: Mapping[str, Option], chosen: Option) -> Figures:
+    """Figures of every option considered, and of the chosen one; totals of the present first."""
     figures: Figures = {
         "kind": chosen.kind,
         "moves": chosen.moves,

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
+from operator import attrgetter
 
+from eva_master.model.catalog import ids_of
 from eva_master.model.planning.snapshot import Snapshot
+from eva_master.model.values import by_id
 from eva_master.packing.configuration.build import Configuration, Host
 from eva_master.packing.precedence import precedence
 
@@ -23,9 +26,9 @@ class StateDigest:
 
     def __init__(self, snapshot: Snapshot, known: str) -> None:
         self._runs = snapshot.runs
-        self._offerings: dict[Host | None, str] = {
-            view.id: view.offering.id for view in snapshot.instances
-        }
+        views = snapshot.instances
+        sold = ids_of(view.offering for view in views)
+        self._offerings: dict[Host | None, str] = dict(zip(by_id(views), sold, strict=True))
         self._begun = hashlib.sha256(known.encode())
         for part in (_market(snapshot), *_jobs(snapshot), _claims(snapshot, self._offerings)):
             self._begun.update(f"\n\n{[*part]}".encode())
@@ -41,7 +44,7 @@ class StateDigest:
         return digest.hexdigest()[:32]
 
     def _places(self, configuration: Configuration | None) -> tuple[object, ...]:
-        """The number of each placed task run's instance, and the instances' offerings.
+        """The number of each task run's instance, -1 without a place, and the instances' offerings.
 
         Instances have numbers in the order of the first task run on each.
         """
@@ -52,11 +55,9 @@ class StateDigest:
             offerings |= {launch.key: launch.offering.id for launch in configuration.launches}
             hosts = map(configuration.places.get, (run.id for run in self._runs))
         numbers: dict[Host | None, int] = {}
-        places = {
-            run.id: numbers.setdefault(host, len(numbers))
-            for run, host in zip(self._runs, hosts, strict=True)
-            if host in offerings
-        }
+        places = [
+            numbers.setdefault(host, len(numbers)) if host in offerings else -1 for host in hosts
+        ]
         return places, [offerings[host] for host in numbers]
 
 
@@ -67,12 +68,10 @@ def _market(snapshot: Snapshot) -> Iterator[object]:
 
 
 def _jobs(snapshot: Snapshot) -> Iterator[Iterable[object]]:
-    delays = [job.delays for job in snapshot.jobs]
-    yield (job.id for job in snapshot.jobs)
+    for name in ("id", "priority", "delays.checkpoint_ms", "delays.launch_ms"):
+        yield map(attrgetter(name), snapshot.jobs)
     yield (len(job.runs) for job in snapshot.jobs)
-    yield (job.priority for job in snapshot.jobs)
-    yield (delay.checkpoint_ms for delay in delays)
-    yield (delay.launch_ms for delay in delays)
+    yield map(attrgetter("id"), snapshot.runs)
     yield (run.id for run in snapshot.runs if run.pinned)
     ahead = [job for job in snapshot.jobs if job.urgency.ahead is not None]
     yield (job.id for job in sorted(ahead, key=precedence))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 
-from eva_master.model.catalog import Catalog, Offering, Purchase
+from eva_master.model.catalog import Catalog, Offering, Purchase, ids_of
 from eva_master.model.planning.estimate import Estimate
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import RunView, Snapshot
@@ -104,7 +104,7 @@ def ending(snapshot: Snapshot) -> Mapping[RunId, int]:
 
 def _on_sale(snapshot: Snapshot) -> Catalog:
     """Offerings of which one more may be launched now."""
-    launched = Counter(view.offering.id for view in snapshot.instances)
+    launched = Counter(ids_of(view.offering for view in snapshot.instances))
 
     def sells(offering: Offering) -> bool:
         owned = offering.purchase is Purchase.OWNED

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.reasons import Reasons
 from eva_master.model.planning.snapshot import RunView, Snapshot
-from eva_master.packing.configuration.build import Configuration, configure, supply, waiting
+from eva_master.packing.configuration.build import Configuration, configure, sums, supply, waiting
 from eva_master.packing.configuration.completion import completed, squeezed
 from eva_master.packing.configuration.restating import restated
 from eva_master.packing.local_search.cost_model import CostWeights
@@ -198,7 +198,7 @@ class Eva:
                 chosen, least = start, result.total
                 if within_limits(loads, numbered, result):
                     home = send_home(numbered, loads, result, round_.homing)
-                    chosen = configuration(problem, loads, numbered, home, start.unplaced)
+                    chosen = configuration(problem, loads, start, numbered, home)
             if number + 1 == len(starts):
                 # With more tasks, another arrangement may be cheaper.
                 larger = completed(problem, chosen)
@@ -237,12 +237,15 @@ class Eva:
     ) -> tuple[ReconfigurationMemory, Reasons]:
         """Why, in dollars; adds to the figures."""
         problem, present = round_.problem, round_.present
-        options: dict[str, Option] = {"keep": option("keep", problem, present, round_.keep)}
+        before = sums(problem, present)
+        keep = option("keep", problem, present, round_.keep, (present, before))
+        options: dict[str, Option] = {"keep": keep}
         if chosen is not round_.keep:
-            options["search"] = option("search", problem, present, chosen)
+            like = keep.configuration, keep.sums
+            options["search"] = option("search", problem, present, chosen, like)
         best = options.get("search", options["keep"])
         memory, bound = bounded(memory, problem, round_.optimizer, best)
-        figures.update(figures_of(problem, present, options, best))
+        figures.update(figures_of(before, options, best))
         figures.update(bound)
         weighed = replace(
             weighing(problem, options, best),

@@ -9,7 +9,7 @@ from eva_master.model.fleet.job_keys import reads_none
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.reasons import Reasons
 from eva_master.model.planning.snapshot import RunView, Snapshot
-from eva_master.packing.configuration.build import Configuration, configure, waiting
+from eva_master.packing.configuration.build import Configuration, configure, sums, waiting
 from eva_master.packing.configuration.completion import completed
 from eva_master.packing.lp.optimizer import Optimizer, Tier
 from eva_master.packing.planner_cache import PlannerCache
@@ -78,7 +78,7 @@ class Published:
         if trigger.partial or trigger.waiting:
             rounds = replace(rounds, columns=NamedColumns.of(problem, optimizer.seeds(KEPT)))
         figures: Figures = {
-            **figures_of(problem, present, options, chosen),
+            **figures_of(sums(problem, present), options, chosen),
             "horizon_s": horizon / 1000,
             "events_per_hour": seen.rate_per_hour(config.min_horizon_s * 1000),
             "full_share": seen.full_share,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from eva_master.model.planning.plan import NewInstance
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.packing.configuration.build import Configuration, Host, configure, waiting
+from eva_master.packing.configuration.build import Configuration, Host, configure, sums, waiting
 from eva_master.packing.local_search.configuration_cost import evaluate
 from eva_master.packing.local_search.cost_model import CostWeights
 from eva_master.packing.local_search.homing import send_home
@@ -99,11 +99,15 @@ def beginning(snapshot: Snapshot) -> tuple[Problem, LoadCache, Configuration]:
 
 
 def settled(
-    problem: Problem, cache: LoadCache, numbered: SearchStart, result: SearchResult
+    problem: Problem,
+    cache: LoadCache,
+    start: Configuration,
+    numbered: SearchStart,
+    result: SearchResult,
 ) -> tuple[Configuration, int]:
     """The configuration of a search with as few moves as its instances allow, and its cost."""
     home = send_home(numbered, cache, result, WorkBudget())
-    return configuration(problem, cache, numbered, home, {}), home.total
+    return configuration(problem, cache, start, numbered, home), home.total
 
 
 @drawn(80)
@@ -115,11 +119,17 @@ def test_the_cost_that_is_kept_up_to_date_is_the_cost_worked_out_anew(snapshot, 
     assert numbered.total == evaluate(problem, cache.terms, start)
     result = search(numbered, cache, [seed], trials)
     assert result.total <= numbered.total
-    unsettled = configuration(problem, cache, numbered, result, {})
+    unsettled = configuration(problem, cache, start, numbered, result)
     assert evaluate(problem, cache.terms, unsettled) == result.total
-    found, cost = settled(problem, cache, numbered, result)
+    found, cost = settled(problem, cache, start, numbered, result)
     assert evaluate(problem, cache.terms, found) == cost <= result.total
     assert found.places.keys() == start.places.keys()
+    for each in (unsettled, found):
+        sets: dict[Host, Counter[int]] = {}
+        for run, host in each.places.items():
+            sets.setdefault(host, Counter())[problem.class_of[run]] += 1
+        assert each.task_sets == sets
+        assert sums(problem, each, (start, sums(problem, start))) == sums(problem, each)
 
 
 @drawn(60)
@@ -134,7 +144,7 @@ def test_what_is_found_costs_less_and_keeps_limits_wherever_it_began(snapshot, s
     assert numbered.total == begins or (numbered.total < begins and not lawful)
     result = search(numbered, cache, [seed], 40)
     if result.total < numbered.total:
-        found, cost = settled(problem, cache, numbered, result)
+        found, cost = settled(problem, cache, start, numbered, result)
         assert evaluate(problem, cache.terms, found) == cost < begins
         live = Counter(instance.offering.id for instance in snapshot.instances)
         launched = Counter(launch.offering.id for launch in found.launches)
@@ -184,7 +194,7 @@ def test_what_is_undone_never_was(snapshot, seed):
     problem, cache, start = beginning(snapshot)
     numbered = search_start(problem, cache, start)
     best = search(numbered, cache, [seed], 400)
-    again = search_start(problem, cache, configuration(problem, cache, numbered, best, {}))
+    again = search_start(problem, cache, configuration(problem, cache, start, numbered, best))
     result = search(again, cache, [seed + 1], 60)
     assume(not result.kept)
     assert result == replace(begun(again), tried=result.tried)
@@ -276,7 +286,7 @@ def test_the_same_search_finds_the_same():
     found = []
     for prices in (cache, LoadCache(problem, cache.terms)):  # whether the cache is new or not
         numbered = search_start(problem, prices, start)
-        found.append(settled(problem, prices, numbered, search(numbered, prices, [3], 50)))
+        found.append(settled(problem, prices, start, numbered, search(numbered, prices, [3], 50)))
     assert found[0] == found[1]
 
 

@@ -53,7 +53,7 @@ def sent_home(
 ) -> tuple[Configuration, int]:
     numbered = search_start(problem, cache, start)
     home = send_home(numbered, cache, begun(numbered), budget)
-    found = configuration(problem, cache, numbered, home, {})
+    found = configuration(problem, cache, start, numbered, home)
     assert home.total == evaluate(problem, cache.terms, found)
     return found, home.total
 
