@@ -123,8 +123,14 @@ def test_a_gang_goes_on_elsewhere_when_the_host_of_a_member_is_cut_off_and_dies(
         tasks=2,
         total_steps=STEPS,
         throughput=None,
-        # Threads that wait for each other are slow where several tasks share a CPU.
-        envs={"STEPS": str(STEPS), "CHECKPOINT_S": "0.5", "OMP_NUM_THREADS": "1"},
+        # Threads that wait for each other are slow where several tasks share a CPU. Steps are so
+        # slow that the gang is not over before the test has seen what it waits for.
+        envs={
+            "STEPS": str(STEPS),
+            "STEP_S": "0.15",
+            "CHECKPOINT_S": "0.5",
+            "OMP_NUM_THREADS": "1",
+        },
         grace_period="2s",
     )
     cluster.until_running(gang)

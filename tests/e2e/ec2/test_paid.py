@@ -103,7 +103,7 @@ def test_an_instance_without_an_address_is_billed_for_none(make_master: Ec2Maste
 def test_jobs_that_run_cost_what_aws_bills(make_ec2: Ec2s) -> None:
     """With a boot that fails, a spot price that changes, a disk, and a master that dies."""
     cluster = make_ec2(
-        spot=True, ec2={"spot": {"prices": "500ms"}}, settings={"register_timeout": "90s"}
+        spot=True, ec2={"spot": {"prices": "500ms"}}, settings={"register_timeout": "2m"}
     )
     cluster.hypervisor.lose_next()
     small = {"cpus": 1, "memory": "1GiB"}
