@@ -24,6 +24,7 @@ SOURCES = (
     "local_search/loads.c",
     "greedy/best.c",
     "lp/pricing/multisets.c",
+    "configuration/assign.c",
 )
 """Files of the source, the first of which includes the others."""
 
@@ -150,6 +151,7 @@ def library() -> ctypes.CDLL | None:
             *("best_to_join", c_int64),
             (POINTER(FillingInput), c_void_p, c_int64, *(c_void_p,) * 5),
         ),
+        ("assign", c_int, (c_int64, c_int64, c_void_p, c_void_p)),
         ("multisets", None, (POINTER(MultisetsInput), POINTER(MultisetsFound))),
     ):
         getattr(opened, function).restype, getattr(opened, function).argtypes = result, arguments

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from eva_master.packing.configuration.assignment import assigned
 from eva_master.packing.greedy.algorithm1 import PackedSet
 from eva_master.packing.interference.throughput import Ints
 from eva_master.packing.problem import TaskSet
@@ -67,9 +68,6 @@ def _assigned(
     sets: Sequence[PackedSet], wanted: dict[int, int], live: list[Reusable]
 ) -> list[tuple[int, Reusable]]:
     """Pairs of set and live instance; all are of one offering."""
-    # Loading it takes a quarter of a second, and not every process matches.
-    from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
-
     pairs: list[tuple[int, Reusable]] = []
     if sum(wanted.values()) * len(live) > _CELLS_PER_ASSIGNMENT:
         pairs, live = _unchanged(sets, wanted, live)
@@ -80,8 +78,7 @@ def _assigned(
         # More than fits into one problem is done in turns.
         rows = [number for number, times in wanted.items() for _ in range(min(times, len(live)))]
         batch = live[: max(1, _CELLS_PER_ASSIGNMENT // len(rows))]
-        chosen = linear_sum_assignment(_gains(sets, rows, batch), maximize=True)
-        for row, column in zip(*(side.tolist() for side in chosen), strict=True):
+        for row, column in zip(*assigned(_gains(sets, rows, batch)), strict=True):
             pairs.append((rows[row], batch[column]))
             wanted[rows[row]] -= 1
         live = live[len(batch) :]

@@ -9,6 +9,7 @@ from math import isqrt
 
 import numpy as np
 
+from eva_master.packing.configuration.assignment import assigned
 from eva_master.packing.local_search.load_cache import Load, LoadCache
 from eva_master.packing.local_search.search_start import (
     NOWHERE,
@@ -114,10 +115,7 @@ class _Homing:
                     saved[rows[home], column] += start.move_costs[start.groups[run]] + 1
         if not saved.any():
             return
-        # Loading it takes a quarter of a second, and few rounds get here.
-        from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
-
-        hosts, loads = linear_sum_assignment(saved, maximize=True)
+        hosts, loads = assigned(saved)
         if saved[hosts, loads].sum() > saved.trace():
             pairs = zip(hosts, loads, strict=True)
             self._assign({slots[host]: slots[load] for host, load in pairs})

@@ -9,6 +9,7 @@
 #include "../greedy/best.c"
 
 #include "../lp/pricing/multisets.c"
+#include "../configuration/assign.c"
 
 #define STALLED 100
 #define CHOICE_DRAWS 16

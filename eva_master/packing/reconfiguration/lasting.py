@@ -20,6 +20,7 @@ from eva_master.model.planning.plan import NewInstance
 from eva_master.packing.configuration.build import Configuration, Host, rearranged
 from eva_master.packing.local_search.cost_model import CostWeights
 from eva_master.packing.problem import Problem
+from eva_master.packing.reconfiguration.components import Components
 from eva_master.packing.reconfiguration.costs_to_the_end import (
     CostsToTheEnd,
     Stay,
@@ -71,14 +72,7 @@ def _parts(problem: Problem, before: Configuration, after: Configuration) -> lis
 
     Each group is in the order of the places, whatever Python's hashes are.
     """
-    leaders: dict[_Place | str, _Place | str] = {}
-
-    def leader(name: _Place | str) -> _Place | str:
-        while (above := leaders.setdefault(name, name)) != name:
-            # Paths are halved, so that they stay short however many tasks a gang has.
-            leaders[name] = name = leaders[above]
-        return name
-
+    joined = Components[_Place | str]()
     changed: list[_Place] = []
     for run, host in after.places.items():
         earlier, new = before.places.get(run), isinstance(host, int)
@@ -86,21 +80,21 @@ def _parts(problem: Problem, before: Configuration, after: Configuration) -> lis
             changed.append((new, host))
             if earlier is not None:
                 # Keys of new instances mean other ones before.
-                leaders[leader((False, earlier))] = leader((new, host))
+                joined.join((False, earlier), (new, host))
     if not changed:
         return []
     for job in problem.gangs:
         for run in job.runs:
             if run in after.places:
                 host = after.places[run]
-                leaders[leader(job.id)] = leader((isinstance(host, int), host))
-    affected = {leader(place) for place in changed}
+                joined.join(job.id, (isinstance(host, int), host))
+    affected = {joined.leader(place) for place in changed}
     part_of = {
         place[1]: first
-        for place in list(leaders)
+        for place in joined
         if isinstance(place, tuple)
         and place[0] == isinstance(place[1], int)
-        and (first := leader(place)) in affected
+        and (first := joined.leader(place)) in affected
     }
     parts: defaultdict[_Place | str, dict[RunId, None]] = defaultdict(dict)
     for run, host in after.places.items():

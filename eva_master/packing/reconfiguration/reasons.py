@@ -7,14 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
 
-import numpy as np
-
 from eva_master.model.catalog import Offering
 from eva_master.model.planning.reasons import Exchange, Hosting, Move, Occupant
 from eva_master.model.planning.snapshot import RunView
 from eva_master.packing.configuration.build import Configuration, Host
 from eva_master.packing.interference.throughput import UNPROFILED, ThroughputModel
 from eva_master.packing.problem import Problem, TaskSet
+from eva_master.packing.reconfiguration.components import Components
 from eva_master.packing.reconfiguration.reconfiguration_cost import disturbed, idle_cost, moved
 from eva_master.packing.valuation.migration_cost import launch_cost
 from eva_master.packing.valuation.task_classes import TaskClass
@@ -118,8 +117,8 @@ def exchanges(
     stopped = [run for run in disturbed(problem, moves) if run.id in chosen.places]
     changed = {run: host for run, host in chosen.places.items() if keep.places.get(run) != host}
     group = _groups(keep, chosen, changed, stopped)
-    saved: defaultdict[int, int] = defaultdict(int)
-    cost: defaultdict[int, int] = defaultdict(int)
+    saved: defaultdict[Node, int] = defaultdict(int)
+    cost: defaultdict[Node, int] = defaultdict(int)
     for sign, new, configuration in ((1, True, chosen), (-1, False, keep)):
         for host, task_set in configuration.task_sets.items():
             # Others are the same in both.
@@ -132,15 +131,15 @@ def exchanges(
     idle = {run.id: idle_cost(problem, present, chosen, run) for run in stopped}
     for run in stopped:
         cost[group[_node(chosen.places[run.id], new=True)]] += idle[run.id]
-    members: defaultdict[int, list[Move]] = defaultdict(list)
+    members: defaultdict[Node, list[Move]] = defaultdict(list)
     for run in moves:
         target = chosen.places[run.id]
         assert run.instance is not None
         move = Move(run.id, run.instance, target, micro_usd(idle[run.id]))
         members[group[_node(target, new=True)]].append(move)
     return tuple(
-        Exchange(tuple(some), _micro(saved[number]), micro_usd(cost[number]))
-        for number, some in members.items()
+        Exchange(tuple(some), _micro(saved[name]), micro_usd(cost[name]))
+        for name, some in members.items()
     )
 
 
@@ -157,8 +156,8 @@ def _groups(
     chosen: Configuration,
     changed: Mapping[RunId, Host],
     stopped: Iterable[RunView],
-) -> Mapping[Node, int]:
-    """Number the groups of instances that hang together; those that nothing happens to are in none.
+) -> Mapping[Node, Node]:
+    """Name the groups of instances that hang together; those that nothing happens to are in none.
 
     Args:
         keep: Where everything would be if nothing moved.
@@ -166,35 +165,23 @@ def _groups(
         changed: Task runs that are elsewhere in the two, and where they are to be.
         stopped: Task runs that stop, wherever they are.
     """
-    nodes: dict[Node, int] = {}
-
-    def node(host: Host, *, new: bool) -> int:
-        return nodes.setdefault(_node(host, new=new), len(nodes))
-
+    joined = Components[Node]()
     for new, configuration in ((True, chosen), (False, keep)):
         for launch in configuration.launches:
-            node(launch.key, new=new)
-    edges: list[tuple[int, int]] = []
+            joined.leader(_node(launch.key, new=new))
     for run, host in changed.items():
-        place = node(host, new=True)
+        place = joined.leader(_node(host, new=True))
         if run in keep.places:
-            edges.append((place, node(keep.places[run], new=False)))
+            joined.join(_node(keep.places[run], new=False), place)
     for run, host in keep.places.items():
         # New instances are never the same, whatever their keys.
         if isinstance(host, int) and run in chosen.places:
-            edges.append((node(chosen.places[run], new=True), node(host, new=False)))
-    first: dict[str, int] = {}
+            joined.join(_node(host, new=False), _node(chosen.places[run], new=True))
+    first: dict[str, Node] = {}
     for view in stopped:
-        place = node(chosen.places[view.id], new=True)
-        edges.append((first.setdefault(view.job, place), place))
-    ends = np.array(edges, dtype=np.int64).reshape(-1, 2)
-    # Loading these takes a quarter of a second, and few processes give reasons.
-    from scipy.sparse import coo_array  # type: ignore[import-untyped]
-    from scipy.sparse.csgraph import connected_components  # type: ignore[import-untyped]
-
-    matrix = coo_array((np.ones(len(edges)), (ends[:, 0], ends[:, 1])), (len(nodes), len(nodes)))
-    _, labels = connected_components(matrix, directed=False)
-    return {name: int(labels[number]) for name, number in nodes.items()}
+        place = _node(chosen.places[view.id], new=True)
+        joined.join(first.setdefault(view.job, place), place)
+    return {name: joined.leader(name) for name in joined}
 
 
 def _offering(problem: Problem, configuration: Configuration, host: Host) -> Offering:
