@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from eva_client.cli.session import Patience
 from eva_wire.values.errors import of_file
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class LocalTable:
         """Have the master store the table; returns the reference of a submission."""
         from eva_wire.rpc.messages import Table
 
-        digest = client.upload_blob(self.data)
+        digest = client.upload_blob(self.data, patience=Patience())
         return Table(file_name=self.table.file_name, digest=digest, names=self.names)
 
     @property

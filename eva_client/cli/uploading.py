@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from eva_client.cli.session import console
+from eva_client.cli.session import Patience, console
 from eva_client.cli.views.errors import note
 from eva_client.cli.views.words import plain
 from eva_wire.values.errors import InvalidJob
@@ -91,6 +91,7 @@ class Uploads:
                 lambda done, total: progress.update(bar, completed=done, total=total),
                 scan=scan,
                 admit=admit,
+                patience=Patience(),
             )
 
     def _admit(self, directory: Path, found: Scanned, files: Sequence[str]) -> None:

@@ -21,6 +21,7 @@ from eva_client.downloads.destination import (
     require_usable,
 )
 from eva_client.rpc.files import Calls, Listing
+from eva_client.rpc.retry_wait import IMPATIENCE, RetryWait
 from eva_wire.text.escapes import visible
 from eva_wire.values.errors import Busy, EvaError, NotFound, StorageFull, Unreachable
 
@@ -47,29 +48,6 @@ class FetchProgress(Protocol):
     def __call__(self, done: int, total: int, files: int, files_total: int) -> None:
         """Bytes and files that are there, and how many there will be."""
         ...
-
-
-class RetryWait(Protocol):
-    """Waits before a master that is away is asked again."""
-
-    def pause(self, error: EvaError) -> None:
-        """Wait a little; raises the error if that took too long already."""
-        ...
-
-    def restore(self) -> None:
-        """Begin anew, since the master has answered."""
-        ...
-
-
-class Impatience:
-    """Never waits for a master."""
-
-    def pause(self, error: EvaError) -> None:
-        """Raises the error."""
-        raise error
-
-    def restore(self) -> None:
-        """Nothing is to be restored."""
 
 
 @dataclass(slots=True)
@@ -114,7 +92,7 @@ def fetch(
     to: Path | None = None,
     force: bool = False,
     progress: FetchProgress = silent,
-    patience: RetryWait | None = None,
+    patience: RetryWait = IMPATIENCE,
 ) -> Fetched:
     """Fetch files that tasks of a job have stored.
 
@@ -145,7 +123,6 @@ def fetch(
     directory = to if to is not None else _default(listing, path)
     wanted = _wanted(listing, path)
     with Destination(directory) as destination:
-        patience = patience or Impatience()
         work = _Fetch(
             client, destination, listing.job, force=force, progress=progress, patience=patience
         )

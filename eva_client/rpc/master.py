@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
@@ -14,12 +13,14 @@ from eva_client.rpc.attaching import frames
 from eva_client.rpc.cluster_calls import ClusterCalls
 from eva_client.rpc.connection import PAGE, command_id, paged
 from eva_client.rpc.files import Files
+from eva_client.rpc.retry_wait import IMPATIENCE, RetryWait
+from eva_client.rpc.sending import Upload, send
 from eva_wire._proto import api_pb2 as pb
 from eva_wire._proto import attach_pb2
 from eva_wire._proto.api_pb2_grpc import (
     JobsStub,
 )
-from eva_wire.values.errors import DigestMismatch, InvalidJob, NotFound, Unreachable
+from eva_wire.values.errors import InvalidJob, NotFound
 
 if TYPE_CHECKING:
     from eva_client.uploads.workdir import Scanned
@@ -32,8 +33,6 @@ Admit = Callable[["Scanned", Sequence[str]], None]
 """Told what was found and which digests are to be sent; may raise."""
 
 CHUNK_BYTES = 256 * 1024
-_UPLOADS = 8
-_UPLOAD_ATTEMPTS = 3
 _SLOWEST_UPLOAD = 64 * 1024
 """Rate in bytes per second below which an upload fails."""
 _DIGESTS_PER_QUESTION = 5_000
@@ -365,6 +364,7 @@ class Client(ClusterCalls):
         *,
         scan: Scan | None = None,
         admit: Admit = lambda _scanned, _missing: None,
+        patience: RetryWait = IMPATIENCE,
     ) -> str:
         """Upload a directory to the object store; stored files are not sent again.
 
@@ -376,6 +376,7 @@ class Client(ClusterCalls):
             scan: Lists the files to send; by default those of a working directory.
             admit: Called before anything is sent, with what was found and the digests of the files
                 that the store lacks; what it raises ends the upload.
+            patience: Waits for a master that goes away meanwhile; by default that is an error.
 
         Returns:
             The digest that names the directory in `submit`.
@@ -387,39 +388,30 @@ class Client(ClusterCalls):
         missing = self._missing([*tree.sources, tree.digest])
         files = [digest for digest in missing if digest != tree.digest]
         admit(tree, files)
-        total = sum(tree.sizes[file] for file in files)
-        total += len(tree.manifest) if tree.digest in missing else 0
+        manifest = Upload(tree.digest, tree.manifest, len(tree.manifest))
+        uploads = [Upload(file, tree.sources[file], tree.sizes[file]) for file in files]
+        total = sum(upload.size for upload in uploads)
+        total += manifest.size if tree.digest in missing else 0
         done = 0
         progress(done, total)
-        lost: list[str] = []
-        # The manifest goes last, so that a directory that can be found is complete.
-        with ThreadPoolExecutor(_UPLOADS) as pool:
-            running = {
-                pool.submit(self._put, file, tree.sources[file], tree.sizes[file]): file
-                for file in files
-            }
-            try:
-                for finished in as_completed(running):
-                    try:
-                        done += finished.result()
-                    except (DigestMismatch, OSError):
-                        lost.append(str(tree.sources[running[finished]]))
-                    progress(done, total)
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
-        if lost:
-            raise _changed(lost)
-        if tree.digest in missing:
-            done += self._put(tree.digest, tree.manifest, len(tree.manifest))
+
+        def sent(upload: Upload) -> None:
+            nonlocal done
+            done += upload.size
             progress(done, total)
+
+        if lost := send(self._put, uploads, sent, patience):
+            raise _changed([str(upload.source) for upload in lost])
+        # The manifest goes last, so that a directory that can be found is complete.
+        if tree.digest in missing:
+            send(self._put, [manifest], sent, patience)
         return tree.digest
 
-    def upload_blob(self, data: bytes) -> str:
+    def upload_blob(self, data: bytes, *, patience: RetryWait = IMPATIENCE) -> str:
         """Upload a file to the object store, if it is not stored yet; returns its digest."""
         digest = hashlib.sha256(data).hexdigest()
         if self._missing([digest]):
-            self._put(digest, data, len(data))
+            send(self._put, [Upload(digest, data, len(data))], lambda _: None, patience)
         return digest
 
     def _missing(self, digests: list[str]) -> list[str]:
@@ -429,39 +421,28 @@ class Client(ClusterCalls):
             missing += self._call(self._jobs.MissingBlobs, request).digests
         return missing
 
-    def _put(self, digest: str, source: bytes | Path, size: int) -> int:
-        """Upload a blob; returns its size in bytes. Repeating it is harmless.
+    def _put(self, upload: Upload) -> None:
+        """Upload a blob; repeating it is harmless.
 
         Raises:
             DigestMismatch, OSError: The file is not what it was, or is gone.
         """
-        if isinstance(source, Path):
-            source.stat()
-        for attempt in range(1, _UPLOAD_ATTEMPTS + 1):
-            try:
-                with self._translated():
-                    self._jobs.PutBlob(
-                        _chunks(digest, source, size),
-                        timeout=self._timeout_s + size / _SLOWEST_UPLOAD,
-                        # The first failure may be due to a master that restarts, so wait for it.
-                        wait_for_ready=attempt > 1,
-                    )
-            except Unreachable:
-                if attempt == _UPLOAD_ATTEMPTS:
-                    raise
-            else:
-                break
-        return size
+        if isinstance(upload.source, Path):
+            upload.source.stat()
+        with self._translated():
+            self._jobs.PutBlob(
+                _chunks(upload), timeout=self._timeout_s + upload.size / _SLOWEST_UPLOAD
+            )
 
 
-def _chunks(digest: str, source: bytes | Path, size: int) -> Iterator[pb.BlobChunk]:
+def _chunks(upload: Upload) -> Iterator[pb.BlobChunk]:
     """Yield a blob in pieces. The first has its digest; an empty blob also has a first piece."""
     first = True
-    for piece in _pieces(source, size):
-        yield pb.BlobChunk(digest=digest if first else "", data=piece)
+    for piece in _pieces(upload.source, upload.size):
+        yield pb.BlobChunk(digest=upload.digest if first else "", data=piece)
         first = False
     if first:
-        yield pb.BlobChunk(digest=digest)
+        yield pb.BlobChunk(digest=upload.digest)
 
 
 def _pieces(source: bytes | Path, size: int) -> Iterator[bytes]:
