@@ -21,15 +21,18 @@ def write_file(path: Path, data: bytes, *, mode: int = 0o644) -> None:
         mode: Its permissions, from before its first byte on.
 
     Raises:
-        OSError: The disk is full or the directory cannot be written.
+        OSError: The disk is full or the directory cannot be written; names the file.
     """
     aside = path.with_name(f".{path.name}.new")
     aside.unlink(missing_ok=True)
     descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:  # A write names no file.
+        raise OSError(error.errno, error.strerror, str(path)) from error
     aside.replace(path)
     directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
