@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import uuid
 from collections.abc import AsyncGenerator, Collection, Iterator
 from dataclasses import dataclass, replace
 
@@ -12,10 +13,11 @@ from eva_master.adapters.objects.promises import YOUNG_MS, Promises
 from eva_master.ports import Clock, ObjectStore
 from eva_master.ports.reading import Archive
 from eva_wire.values.errors import InvalidKey, NotFound
-from eva_wire.values.ids import JobId
+from eva_wire.values.ids import JobId, Millis
 
 _JOBS_AT_ONCE = 200
 _REMOVED = "removed"
+_CLOCK = "clock"
 _UPLOADS = ("uploads", "blobs")
 _TOPS = (*_UPLOADS, "jobs", "promises", _REMOVED)
 
@@ -55,7 +57,7 @@ async def collect(
         store: The store.
         archive: Has all jobs.
         promises: Uploads that clients count on.
-        clock: The present time.
+        clock: The loop's time.
         dry_run: Whether nothing is removed.
 
     Yields:
@@ -68,7 +70,8 @@ async def collect(
     # Promises first: a job that is submitted from now on names what was promised before or is.
     kept = await promises.written(clear=not dry_run)
     kept |= await _named(store, archive, removed)
-    least = clock.now() - YOUNG_MS
+    # A clock that was set makes no file old: neither the store's, nor that of the loop's time.
+    least = min(clock.now(), await _time_of(store)) - YOUNG_MS
     sums = Garbage()
     for top in _UPLOADS:
         async for part in store.below(top):
@@ -92,6 +95,15 @@ async def collect(
     for top in _TOPS:
         sums = sums.with_leftovers(await store.clear_partial(top, least, dry_run=dry_run))
         yield sums
+
+
+async def _time_of(store: ObjectStore) -> Millis:
+    """The store's present time, which its objects are dated by."""
+    await store.put(f"{_CLOCK}/{uuid.uuid4().hex}", b"")
+    times = await store.modified(_CLOCK)
+    for key in times:
+        await store.delete(key)
+    return Millis(max(times.values()))
 
 
 async def _named(store: ObjectStore, archive: Archive, removed: set[str]) -> set[str]:

@@ -13,10 +13,13 @@ from typing import Any
 import grpc
 import pytest
 
+from eva_master.adapters.loop.clock import SystemClock
 from eva_master.adapters.objects import collection, promises, removals
 from eva_master.adapters.objects.blobs import blob_key
 from eva_master.adapters.objects.store import Objects
+from eva_master.adapters.rpc.server.files import service
 from eva_master.control.state.store import State
+from eva_master.ports import Clock
 from eva_wire._proto import api_pb2 as pb
 from eva_wire._proto.api_pb2_grpc import FilesStub, JobsStub
 from eva_wire.values.ids import JobId, Millis
@@ -38,6 +41,13 @@ async def master(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     monkeypatch.setattr(Objects, "find", old)
     async with rpc_master(tmp_path / "master") as running:
         yield running
+
+
+class Ahead:
+    """The loop's time, since the wall clock was set back."""
+
+    def now(self) -> Millis:
+        return Millis(SystemClock().now() + 10 * promises.YOUNG_MS)
 
 
 def name_of(data: bytes) -> str:
@@ -135,6 +145,21 @@ async def test_young_uploads_stay(master: RpcMaster, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(collection, "YOUNG_MS", promises.YOUNG_MS)
     await put(master, b"a")
     assert (await gc(master)).uploads == 0
+
+
+async def test_young_uploads_stay_though_the_clock_of_the_store_was_set_back(
+    master: RpcMaster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collection, "YOUNG_MS", promises.YOUNG_MS)
+    await put(master, b"a")
+    original = service.collect
+
+    def later(store: Any, archive: Any, promised: Any, _: Clock, **how: Any) -> Any:
+        return original(store, archive, promised, Ahead(), **how)
+
+    monkeypatch.setattr(service, "collect", later)
+    assert (await gc(master)).uploads == 0
+    assert await master.store.list("clock") == []
 
 
 async def test_partial_files_of_uploads_that_died_go_after_two_days(

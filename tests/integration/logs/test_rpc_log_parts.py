@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import grpc
 import pytest
 
 from eva_master.control.state.store import State
+from eva_master.model.arithmetic.loop_time import WallClock
 from eva_master.model.records import PastAttempt
 from eva_wire._proto import api_pb2 as pb
 from eva_wire._proto import worker_pb2 as wpb
@@ -28,6 +30,7 @@ from tests.fakes.rpc.server import (
 
 JOB = JobId("resnet-1")
 RUN = RunId("resnet-1/0")
+_DAY_S = 86_400
 STORED = {1: b"one\ntwo\n", 2: b"three\nfour\n"}
 
 
@@ -161,3 +164,20 @@ async def test_what_was_stored_lately_is_told_by_the_masters_clock(master: RpcMa
     await master.loop.change(waits)
     await store(master)
     assert await text(master, last_ms=10**15) == b"one\ntwo\nthree\nfour\n"
+
+
+async def test_what_was_stored_lately_is_told_though_the_wall_clock_was_set_back(
+    master: RpcMaster, tmp_path: Path
+) -> None:
+    def set_back(state: State) -> None:
+        state.wall = WallClock(-_DAY_S * 1_000)
+
+    await master.loop.change(runs)
+    await master.loop.change(waits)
+    await store(master)
+    for file in (tmp_path / "objects" / "jobs").rglob("*"):
+        then = file.stat().st_mtime - _DAY_S
+        os.utime(file, (then, then))
+    assert await text(master, last_ms=_DAY_S * 500) == b""
+    await master.loop.change(set_back)
+    assert await text(master, last_ms=_DAY_S * 500) == b"one\ntwo\nthree\nfour\n"

@@ -454,7 +454,9 @@ class JobsService(JobsServicer):
         reader = LogReader(
             self._gateway, self._sessions, self._store, self._logs, run, record=task_run
         )
-        attempt, extent = 0, _extent(request, self._clock.now())
+        # Stores date what they have by the wall clock.
+        model = await self._gateway.model()
+        attempt, extent = 0, _extent(request, model.wall.of(self._clock.now()))
         with self._gateway.watch({job.id}) as changes:
             async for piece in reader.read(changes if request.follow else None, extent):
                 for start in range(0, len(piece.data), PIECE_BYTES):
