@@ -12,7 +12,6 @@ import grpc
 
 from eva_wire._proto import api_pb2 as pb
 from eva_wire._proto.api_pb2_grpc import FilesStub
-from eva_wire.jobfile import MOST_TABLE_BYTES
 from eva_wire.values.errors import InvalidRequest
 
 _TIMEOUT_S = 30.0
@@ -123,6 +122,8 @@ class Files:
             NotFound: There is no such job, or its table is not stored any more.
             NotAuthorised: The job belongs to another user.
         """
+        from eva_wire.jobfile import MOST_TABLE_BYTES
+
         data = bytearray()
         with self._translated():
             for chunk in self._stub.Table(pb.TableRequest(job=reference)):

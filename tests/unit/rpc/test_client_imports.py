@@ -13,7 +13,7 @@ from eva_client.rpc.master import Client
 from eva_client.settings import ClientConfig
 heavy = {
     "cryptography", "structlog", "obstore", "numpy", "sqlalchemy", "boto3", "docker",
-    "eva_master.app.config", "eva_master.control",
+    "eva_master.app.config", "eva_master.control", "eva_wire.jobfile",
 }
 assert not heavy & sys.modules.keys(), heavy & sys.modules.keys()
 """
