@@ -9,7 +9,9 @@ there:
 - `published-size`: the same line, servers by the share of servers with long tasks;
 - `no-spot`: the same line, all servers for short tasks on demand;
 - `published`: CloudCoaster as its paper has it, with a queue at each server that a job asks;
-- `eagle`: that without transient servers.
+- `eagle`: that without transient servers;
+- `list`: a plain list scheduler with the rule of `default`, beside the control loop
+  (`benchmarks/list_scheduler.py`).
 
 Times are those of the simulated cluster; `cpu_s` is processor time. Equal arguments give equal
 figures, but for that.
@@ -29,8 +31,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.list_scheduler import ListScheduler
 from eva_lab.experiments.fixed import ClusterSection, Pair, figures_of, saved_share, short_problem
 from eva_lab.simulator.cluster.supply.fault_injector import Faults
+from eva_lab.simulator.results.metrics import RunRecord
 from eva_lab.simulator.run import Setup, Simulation
 from eva_lab.traces.recipes import HawkRecipe, Resampling
 from eva_master.adapters.loop.collector import spare_lasting_values
@@ -43,7 +47,8 @@ CUTOFF_S = 90.5811
 """Jobs whose tasks take less on average are short; that of the Yahoo trace in Hawk's paper."""
 _ROUND_MS = 250
 """From one plan to the next at least."""
-POLICIES = ("default", "published-size", "no-spot", "published", "eagle")
+_LIST = "list"
+POLICIES = ("default", "published-size", "no-spot", "published", "eagle", _LIST)
 _PUBLISHED_SIZE = ("published-size", "published", "eagle")
 _NO_SPOT = ("no-spot", "eagle")
 _PROBES = ("published", "eagle")
@@ -99,16 +104,39 @@ def simulated(
     start = time.thread_time()
     outcome = Simulation(setup).run()
     cpu_s = time.thread_time() - start
-    figures = figures_of(outcome, trace, cluster)
-    saved = saved_share(figures["transients_normalised"], cluster, chosen.transient_share)
     return {
-        "policy": policy,
-        **{name: round(value, _ROUNDED) for name, value in figures.items()},
-        "saved_share": round(saved, _ROUNDED),
+        **_figures(policy, outcome.record, trace, cluster, chosen),
         "cost_usd": round(outcome.cost_usd, 2),
         "rounds": outcome.rounds,
         "cpu_s": round(cpu_s, 2),
     }
+
+
+def listed(trace: Trace, cluster: ClusterSection, chosen: argparse.Namespace) -> dict[str, Any]:
+    """The figures of a plain list scheduler, which has neither revocations nor a bill.
+
+    Args:
+        trace: Arrays with a duration of each task.
+        cluster: On what it runs.
+        chosen: The options of the command line.
+    """
+    start = time.thread_time()
+    record = ListScheduler(trace, cluster, chosen.transient_share).record()
+    cpu_s = time.thread_time() - start
+    return {**_figures(_LIST, record, trace, cluster, chosen), "cpu_s": round(cpu_s, 2)}
+
+
+def _figures(
+    policy: str,
+    record: RunRecord,
+    trace: Trace,
+    cluster: ClusterSection,
+    chosen: argparse.Namespace,
+) -> dict[str, Any]:
+    figures = figures_of(record, trace, cluster)
+    saved = saved_share(figures["transients_normalised"], cluster, chosen.transient_share)
+    rounded = {name: round(value, _ROUNDED) for name, value in figures.items()}
+    return {"policy": policy, **rounded, "saved_share": round(saved, _ROUNDED)}
 
 
 def _trace(chosen: argparse.Namespace) -> Trace:
@@ -150,7 +178,7 @@ def _shown(found: Sequence[Mapping[str, Any]]) -> Table:
     table = Table("", *(one["policy"] for one in found))
     for name in found[0]:
         if name != "policy":
-            table.add_row(name, *(str(one[name]) for one in found))
+            table.add_row(name, *(str(one.get(name, "")) for one in found))
     return table
 
 
@@ -171,6 +199,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     trace = _trace(chosen)
     names = chosen.policy or POLICIES
     for policy in names:
+        if policy == _LIST:
+            continue
         choice = pair(policy, cluster, chosen)
         section = ShortSection(name=choice.front, options=dict(choice.front_options))
         if why := short_problem(section, cluster):
@@ -178,7 +208,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 2
     found = []
     for policy in names:
-        found.append(simulated(trace, policy, cluster, chosen))
+        if policy == _LIST:
+            found.append(listed(trace, cluster, chosen))
+        else:
+            found.append(simulated(trace, policy, cluster, chosen))
         if chosen.json:
             print(json.dumps(found[-1]), flush=True)
     if not chosen.json:

@@ -209,7 +209,7 @@ def _simulated(run: Run, entry: PolicyEntry) -> Result:
 def _short_figures(
     cluster: ClusterSection, entry: PolicyEntry, outcome: SimulationOutcome, trace: Trace
 ) -> dict[str, float]:
-    figures = figures_of(outcome, trace, cluster)
+    figures = figures_of(outcome.record, trace, cluster)
     share = 0.0 if entry.short is None else replaced_share(_pair(entry, entry.short))
     if share:
         figures["saved_share"] = saved_share(figures["transients_normalised"], cluster, share)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from eva_lab.simulator.results.metrics import RunRecord, SimulationOutcome
+from eva_lab.simulator.results.metrics import RunRecord
 from eva_lab.simulator.results.short_tasks import short_tasks
 from eva_lab.simulator.scenario.fixed_cluster import FixedCluster
 from eva_master.app.policy_registry import policies
@@ -131,20 +131,18 @@ def short_problem(short: ShortSection, cluster: ClusterSection | None) -> str:
     )
 
 
-def figures_of(
-    outcome: SimulationOutcome, trace: Trace, cluster: ClusterSection
-) -> dict[str, float]:
+def figures_of(record: RunRecord, trace: Trace, cluster: ClusterSection) -> dict[str, float]:
     """The figures of short and long tasks, and of transient servers.
 
     Args:
-        outcome: Outcome of a run with a record.
+        record: Record of a run.
         trace: Trace of the run.
         cluster: On what.
 
     Returns:
         By name; waits are seconds.
     """
-    figures = short_tasks(outcome.record, short_jobs(trace, cluster.cutoff))
+    figures = short_tasks(record, short_jobs(trace, cluster.cutoff))
     waits = {
         f"{kind}_wait_{name}": value
         for kind, of in (("short", figures.short), ("long", figures.long))
