@@ -11,11 +11,12 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import grpc
 import psutil
@@ -29,10 +30,12 @@ from eva_wire._proto import api_pb2 as pb
 from eva_wire.rpc.channels import open_channel
 from tests.fakes.paths import PYTHON
 from tests.fakes.patience import DEADLINE_S
+from tests.fakes.processes.preloaded import Fork, same_python
 from tests.fakes.rpc.ports import free_port
 
 PROGRAMS = Path(__file__).with_name("programs")
 EVA = (sys.executable, "-m", "eva_client.cli")
+Started = Fork | subprocess.Popen[bytes]
 _POLL_S = 0.05
 """At first; what takes long is looked at less often, since every look takes time from it."""
 _SLOWER = 1.1
@@ -139,7 +142,7 @@ class Cluster:
             file.write_text(yaml.safe_dump(dict(catalog)))
             document["catalog"] = {"file": str(file)}
         self._config.write_text(yaml.safe_dump(document))
-        self._master: subprocess.Popen[bytes] | None = None
+        self._master: Started | None = None
         self._workdirs: dict[Path, str] = {}
         self._clients: dict[str, Client] = {}
 
@@ -175,16 +178,22 @@ class Cluster:
 
     def start(self) -> None:
         """Start the master, and wait until it serves."""
+        self._master = self._started(self.master_command(), self.environment())
+        until(self._serves, "the master serves")
+
+    def _started(self, command: list[str], env: dict[str, str]) -> Started:
+        if (*command[: len(EVA)],) == EVA and same_python(env):
+            self._log.touch()
+            return Fork(command[len(EVA) :], env, self._log, self._log, session=True)
         with self._log.open("ab") as log:
-            self._master = subprocess.Popen(
-                self.master_command(),
+            return subprocess.Popen(
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=self.environment(),
+                env=env,
                 start_new_session=True,
             )
-        until(self._serves, "the master serves")
 
     def master_command(self) -> list[str]:
         """Runs the master."""
@@ -209,21 +218,38 @@ class Cluster:
 
         A command that does not end shows where each of its threads is.
         """
-        command, pipe = [*EVA, *arguments], subprocess.PIPE
-        env = {"PYTHONFAULTHANDLER": "1", **self.environment(), **variables}
-        with subprocess.Popen(
-            command, env=env, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True
-        ) as process:
+        command = [*EVA, *arguments]
+        with (
+            tempfile.NamedTemporaryFile(dir=self.home) as output,
+            tempfile.NamedTemporaryFile(dir=self.home) as errors,
+        ):
+            process = self._run(arguments, variables, output, errors)
             try:
-                output, errors = process.communicate(timeout=DEADLINE_S)
+                code = process.wait(DEADLINE_S)
             except subprocess.TimeoutExpired:
                 process.send_signal(signal.SIGABRT)
-                output, errors = process.communicate(timeout=DEADLINE_S)
-                raise AssertionError(f"{shlex.join(command)} did not end:\n{errors}") from None
+                process.wait(DEADLINE_S)
+                where = Path(errors.name).read_text()
+                raise AssertionError(f"{shlex.join(command)} did not end:\n{where}") from None
             except BaseException:
                 process.kill()
                 raise
-        return subprocess.CompletedProcess(command, process.returncode, output, errors)
+            texts = [Path(file.name).read_text() for file in (output, errors)]
+        return subprocess.CompletedProcess(command, code, *texts)
+
+    def _run(
+        self, arguments: Sequence[str], variables: Mapping[str, str], *streams: IO[bytes]
+    ) -> Started:
+        env = {**self.environment(), **variables}
+        if same_python(env):
+            return Fork(arguments, env, *(Path(stream.name) for stream in streams))
+        return subprocess.Popen(
+            [*EVA, *arguments],
+            env={"PYTHONFAULTHANDLER": "1", **env},
+            stdin=subprocess.DEVNULL,
+            stdout=streams[0],
+            stderr=streams[1],
+        )
 
     def _serves(self) -> bool:
         assert self._master is not None
@@ -311,7 +337,8 @@ class Cluster:
     def processes(self) -> list[psutil.Process]:
         """Every process of the cluster: its paths are in their arguments or environments."""
         mark = str(self.home)
-        return [process for process in psutil.process_iter() if _bears(process, mark)]
+        master = self._master.pid if self._master and self.runs() else None
+        return [it for it in psutil.process_iter() if it.pid == master or _bears(it, mark)]
 
     def processes_of(self, instance: str, module: str = "") -> list[psutil.Process]:
         """The processes of an instance, all or those that run a Python module."""
