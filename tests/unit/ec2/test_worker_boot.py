@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
+import shutil
 import subprocess
 from importlib.resources import files
 from pathlib import Path
@@ -46,6 +46,12 @@ esac
 """,
 }
 
+_ORDINARY = (
+    *("bash", "cat", "cp", "cut", "find", "grep", "mkdir"),
+    *("readlink", "rm", "sleep", "sort", "tail", "touch", "wc"),
+)
+"""This machine's own commands that it has; Docker's may be here or not."""
+
 
 class Machine:
     """An instance whose root is a directory."""
@@ -59,6 +65,8 @@ class Machine:
         for name, text in _COMMANDS.items():
             (self._bin / name).write_text(f"#!/bin/bash\n{text}\n")
             (self._bin / name).chmod(0o755)
+        for name in _ORDINARY:
+            (self._bin / name).symlink_to(shutil.which(name) or name)
         (self.root / "dev/disk/by-id").mkdir(parents=True)
         for place in ("mnt", "var/lib/eva"):
             (self.root / place).mkdir(parents=True)
@@ -109,7 +117,7 @@ class Machine:
                 check=False,
                 pass_fds=(descriptor,),
                 env={
-                    "PATH": f"{self._bin}:{os.environ['PATH']}",
+                    "PATH": str(self._bin),
                     "ROOT": str(self.root),
                     "LOG": str(self.log),
                     "gpus": "0",
