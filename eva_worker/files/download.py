@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit, urlunsplit
 from weakref import WeakValueDictionary
 
+from eva_worker.at_once import each
 from eva_worker.errors import BadOrder, Corrupt, Forbidden, InputRefused, Missing, UnsupportedInput
 from eva_worker.files.beneath import MOST_DEPTH, Directory, DirectoryEntry, File, relative
 from eva_worker.files.checkpoints import checkpoint_key, newest
@@ -28,8 +29,6 @@ from eva_worker.orders import MOST_STEPS
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _BLOB = re.compile(r"(?:(?P<owner>[A-Za-z0-9._@-]{1,63})/)?(?P<digest>[0-9a-f]{64})")
-_PARALLEL = 8
-"""Files of one task that are downloaded at a time: how many others want makes no difference."""
 _READERS = 64
 """Threads that read and write whole files: many, so that large ones hold up no other task."""
 MOST_LISTED = 64 << 20
@@ -43,7 +42,6 @@ _MOST_SIZE = 1 << 50
 _LONGEST_PATH = 4_096
 """Bytes of a path in it: what Linux takes in one call."""
 _T = TypeVar("_T")
-_R = TypeVar("_R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,29 +366,6 @@ async def laid_out(objects: Objects, prefix: str, manifest: bytes, directory: Di
         _change_mode(place, entry.mode | 0o444)
 
     await each(entries, one)
-
-
-async def together(work: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
-    """Run all at once and return their results; the first failure cancels the rest."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(each) for each in work]
-    except BaseExceptionGroup as failures:
-        raise failures.exceptions[0] from None
-    return [task.result() for task in tasks]
-
-
-async def each(items: Iterable[_T], what: Callable[[_T], Coroutine[Any, Any, _R]]) -> list[_R]:
-    """Do something with every item, some at a time; the first failure cancels the rest."""
-    waiting = iter(items)
-    done: list[_R] = []
-
-    async def work() -> None:
-        for item in waiting:
-            done.append(await what(item))
-
-    await together(work() for _ in range(_PARALLEL))
-    return done
 
 
 async def fetch_read_only(

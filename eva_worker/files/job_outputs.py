@@ -12,9 +12,10 @@ import shutil
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 
+from eva_worker.at_once import each
 from eva_worker.errors import BadOrder, Missing, TooLarge
 from eva_worker.files.beneath import CHANGED, Directory
-from eva_worker.files.download import each, fetch_read_only, require_room_for
+from eva_worker.files.download import fetch_read_only, require_room_for
 from eva_worker.files.objects import Objects
 from eva_worker.orders import JobOutputs
 

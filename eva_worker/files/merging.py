@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from eva_worker.at_once import each
 from eva_worker.errors import BadOrder, Corrupt, Missing, TransferFailed, UnstorableFile
 from eva_worker.files.beneath import Directory, Found, remove_tree, require_own, vanishing
-from eva_worker.files.download import MOST_LISTED, FileEntry, checkpoint_manifest, each, laid_out
+from eva_worker.files.download import MOST_LISTED, FileEntry, checkpoint_manifest, laid_out
 from eva_worker.files.objects import Objects
 from eva_worker.orders import MOST_STEPS, KeptPart, Part
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from eva_worker.at_once import together
 from eva_worker.errors import Missing, StoreUnavailable
 from eva_worker.files.beneath import File
 from eva_worker.files.parts import TransferPlan
@@ -200,12 +201,7 @@ class Multipart:
                 send = partial(self._send, upload, number, source, start, lengths[number])
                 tags[number] = await self._aside(send)
 
-        try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(how.at_once):
-                    group.create_task(work())
-        except BaseExceptionGroup as failures:
-            raise failures.exceptions[0] from None
+        await together(work() for _ in range(how.at_once))
         parts = [{"PartNumber": number, "ETag": tags[number]} for number in numbers]
         done = {"Key": key, "UploadId": upload.id, "MultipartUpload": {"Parts": parts}}
         try:

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
 
+from eva_worker.at_once import together
 from eva_worker.files.beneath import DirectoryEntry
 
 MIB = 1 << 20
@@ -160,12 +161,7 @@ class PartFile:
                     raise OSError(f"{at - start} bytes instead of {length}")
                 await asyncio.to_thread(self._note, number)
 
-        try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(at_once):
-                    group.create_task(work())
-        except BaseExceptionGroup as failures:
-            raise failures.exceptions[0] from None
+        await together(work() for _ in range(at_once))
         await asyncio.to_thread(self._finish)
 
     def _missing(self) -> list[int]:

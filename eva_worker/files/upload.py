@@ -18,10 +18,11 @@ from typing import Any, TypeVar
 
 import structlog
 
+from eva_worker.at_once import each
 from eva_worker.errors import Missing, StoreUnavailable, UnstorableFile
 from eva_worker.files.beneath import CHANGED, Directory, File, Found, require_own, vanishing
 from eva_worker.files.checkpoints import MOST_GENERATION, checkpoint_key, generation_of, prune
-from eva_worker.files.download import MOST_LISTED, FileEntry, checkpoint_manifest, each
+from eva_worker.files.download import MOST_LISTED, FileEntry, checkpoint_manifest
 from eva_worker.files.objects import Objects
 from eva_worker.files.outputs.uploads import OutputUploads
 from eva_worker.files.parts import PART

@@ -12,9 +12,9 @@ from typing import Any
 
 import structlog
 
+from eva_worker.at_once import together
 from eva_worker.attach.attachments import Attachments, Dial
 from eva_worker.errors import StartFailed, StoreUnavailable, WorkerError
-from eva_worker.files.download import together
 from eva_worker.files.merging import KINDS as MERGE_KINDS
 from eva_worker.files.merging import MergeFiles
 from eva_worker.files.objects import persistently

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import structlog
 
+from eva_worker.at_once import together
 from eva_worker.attach.attachments import Dial
 from eva_worker.errors import WorkerError
-from eva_worker.files.download import together
 from eva_worker.files.objects import persistently
 from eva_worker.orders import MergeRound, Order, Phase, Progress, Report, TaskKey
 from eva_worker.runtime import Image, timed

@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from eva_worker.at_once import each
 from eva_worker.errors import Missing, UnstorableFile
 from eva_worker.files.beneath import CHANGED, Directory, Found, require_own, vanishing
-from eva_worker.files.download import each
 from eva_worker.files.objects import Objects
 from eva_worker.files.outputs.listing import Outputs, collected
 from eva_worker.files.plain.uploads import Aside

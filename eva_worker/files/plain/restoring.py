@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from eva_worker.at_once import each
 from eva_worker.errors import Corrupt
 from eva_worker.files.beneath import Directory, DirectoryEntry, remove_tree
-from eva_worker.files.download import FileEntry, each
+from eva_worker.files.download import FileEntry
 from eva_worker.files.objects import Objects
 from eva_worker.files.plain import contents, copies
 from eva_worker.files.plain.contents import Contents

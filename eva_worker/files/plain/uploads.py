@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from eva_worker.at_once import each
 from eva_worker.errors import BadOrder, Missing, UnstorableFile
 from eva_worker.files import CONTAINER_HOME
 from eva_worker.files.beneath import Directory, Found, Listing, require_own, vanishing
-from eva_worker.files.download import MOST_LISTED, FileEntry, each
+from eva_worker.files.download import MOST_LISTED, FileEntry
 from eva_worker.files.objects import Objects
 from eva_worker.files.parts import PART
 from eva_worker.files.plain import contents, copies

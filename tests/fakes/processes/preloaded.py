@@ -35,6 +35,8 @@ _IMPORTED = (
     "eva_master.app.master",
 )
 _OF_PYTHON = ("LANG", "LC_", "PYTHON", "TZ")
+_BEGUN = dict(os.environ)
+"""What the tests began with: a test may set variables before the first fork, or after it."""
 _CONTEXT = multiprocessing.get_context("forkserver")
 
 
@@ -104,9 +106,9 @@ class Fork:
 
 
 def same_python(env: Mapping[str, str]) -> bool:
-    """Whether Python, started with these variables, would be as it is here."""
-    names = {name for name in {*env, *os.environ} if name.startswith(_OF_PYTHON)}
-    return all(env.get(name) == os.environ.get(name) for name in names)
+    """Whether Python, started with these variables, would be as it is in a fork."""
+    names = {name for name in {*env, *_BEGUN} if name.startswith(_OF_PYTHON)}
+    return all(env.get(name) == _BEGUN.get(name) for name in names)
 
 
 def _run(

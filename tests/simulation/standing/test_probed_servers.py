@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import json
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from statistics import fmean, median
@@ -11,11 +12,27 @@ from statistics import fmean, median
 import pytest
 
 from benchmarks import short_jobs
-from tests.simulation.standing.test_fixed_clusters import CUTOFF_S, Job, jobs_of
+from tests.simulation.standing.test_fixed_clusters import CUTOFF_S, lines_of
 
 SHARED, SHORT = 20, 4
 """So few that every job asks all that hold no long task: nothing is up to chance."""
 CAP = 5
+
+
+@dataclass
+class Job:
+    """A job as a line of a trace has it, and how long each of its tasks has waited."""
+
+    at: float
+    mean: float
+    durations: list[float]
+    waits: list[float] = field(default_factory=list)
+
+
+def jobs_of(lines: str) -> list[Job]:
+    """The jobs of a trace."""
+    rows = [[float(word) for word in line.split()] for line in lines.splitlines()]
+    return [Job(at, mean, durations) for at, _, mean, *durations in rows]
 
 
 class Queues:
@@ -104,9 +121,10 @@ def queued(jobs: list[Job]) -> None:
 def test_waits_are_those_of_such_queues(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ratios: dict[str, list[float]] = {"short": [], "long": []}
     for seed in range(1, 9):
-        jobs = jobs_of(seed)
+        lines = lines_of(seed)
+        jobs = jobs_of(lines)
         trace = tmp_path / f"{seed}.tr"
-        trace.write_text("".join(f"{job.line}\n" for job in jobs))
+        trace.write_text(lines)
         queued(jobs)
         size = ["--servers", str(SHARED + SHORT), "--short", str(SHORT), "--provisioning", "0"]
         chosen = ["--cutoff", str(CUTOFF_S), "--policy", "eagle", "--json"]
