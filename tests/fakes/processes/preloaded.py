@@ -36,7 +36,7 @@ _IMPORTED = (
 )
 _OF_PYTHON = ("LANG", "LC_", "PYTHON", "TZ")
 _BEGUN = dict(os.environ)
-"""What the tests began with: a test may set variables before the first fork, or after it."""
+"""Variables that the tests began with: a test may set some before the first fork, or after it."""
 _CONTEXT = multiprocessing.get_context("forkserver")
 
 

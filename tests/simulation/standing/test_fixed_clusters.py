@@ -50,7 +50,7 @@ def test_waits_and_servers_are_those_of_a_list_scheduler(
     assert expected["short_wait_max_s"] > 50, "some wait"
     for kind in ("short", "long"):
         assert found[f"{kind}_tasks"] == expected[f"{kind}_tasks"]
-        # Who goes first is looked at again with each round, and rounds are not at the same times.
+        # The order is settled anew in each round, and rounds are not at the same times.
         wait = expected[f"{kind}_wait_mean_s"]
         assert found[f"{kind}_wait_mean_s"] == pytest.approx(wait, rel=0.05)
     peak = 6 if share == "0.5" else 0
