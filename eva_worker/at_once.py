@@ -18,7 +18,7 @@ _R = TypeVar("_R")
 
 async def together(work: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
     """Run all at once and return their results; the first failure cancels the rest."""
-    tasks = [asyncio.ensure_future(one) for one in work]
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in work]
     try:
         return await asyncio.gather(*tasks)
     except BaseException:
