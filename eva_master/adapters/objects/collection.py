@@ -99,11 +99,14 @@ async def collect(
 
 async def _time_of(store: ObjectStore) -> Millis:
     """The store's present time, which its objects are dated by."""
-    await store.put(f"{_CLOCK}/{uuid.uuid4().hex}", b"")
+    own = f"{_CLOCK}/{uuid.uuid4().hex}"
+    await store.put(own, b"")
     times = await store.modified(_CLOCK)
-    for key in times:
-        await store.delete(key)
-    return Millis(max(times.values()))
+    for key, at in times.items():
+        # Others of now belong to collections beside this one.
+        if key == own or at < times[own] - YOUNG_MS:
+            await store.delete(key)
+    return Millis(times[own])
 
 
 async def _named(store: ObjectStore, archive: Archive, removed: set[str]) -> set[str]:

@@ -162,6 +162,24 @@ async def test_young_uploads_stay_though_the_clock_of_the_store_was_set_back(
     assert await master.store.list("clock") == []
 
 
+async def test_a_collection_beside_another_one_has_its_own_look_at_the_time(
+    master: RpcMaster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, looks = Objects.modified, list[Millis]()
+
+    async def after_another(self: Objects, prefix: str) -> Any:
+        monkeypatch.setattr(Objects, "modified", original)
+        looks.append(await collection._time_of(self))
+        return await original(self, prefix)
+
+    monkeypatch.setattr(collection, "YOUNG_MS", promises.YOUNG_MS)
+    monkeypatch.setattr(Objects, "modified", after_another)
+    looks.append(await collection._time_of(master.store))
+
+    assert min(looks) > 0
+    assert not await master.store.modified("clock"), "objects that tell the time are left"
+
+
 async def test_partial_files_of_uploads_that_died_go_after_two_days(
     master: RpcMaster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
