@@ -20,7 +20,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -167,8 +167,10 @@ class _Clocks:
         tasks = Path(f"/proc/{self._pid}/task")
         times = {}
         for task in tasks.iterdir():
-            nanoseconds = (task / "schedstat").read_text().split()[0]
-            times[int(task.name)] = int(nanoseconds) / 1e9
+            # A thread may end between the listing and the look.
+            with suppress(FileNotFoundError, ProcessLookupError):
+                nanoseconds = (task / "schedstat").read_text().split()[0]
+                times[int(task.name)] = int(nanoseconds) / 1e9
         return times[self._control], sum(times.values())
 
 

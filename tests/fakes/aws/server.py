@@ -19,14 +19,15 @@ from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import parse_qs
 
-from tests.fakes.aws import signatures
 from tests.fakes.aws.herd import Herd
+from tests.fakes.aws.iam import signatures
 from tests.fakes.aws.iam.guard import Guard
 from tests.fakes.aws.iam.roles import Made
 from tests.fakes.aws.instances import volumes
 from tests.fakes.aws.instances.consoles import Consoles
 from tests.fakes.aws.instances.sold import ON_DEMAND, add_missing_types, products
 from tests.fakes.aws.launch_rules import FORBIDDEN_TYPE, refusal
+from tests.fakes.aws.one_at_a_time import OneAtATime
 from tests.fakes.aws.resources import Account
 from tests.fakes.aws.service import LOST, REGION
 from tests.fakes.aws.stacks import Refused, Stacks
@@ -63,12 +64,12 @@ QUOTA_VCPUS = 64.0
 StartResponse = Callable[..., Any]
 
 
-class LoopGateway:
+class Endpoint:
     """WSGI around moto's application."""
 
-    def __init__(self, moto: Callable[..., Iterable[bytes]]) -> None:
+    def __init__(self, moto: OneAtATime) -> None:
         self._moto = moto
-        self._lock = threading.Lock()
+        self._lock = moto.lock
         self._ours: dict[str, Callable[[dict[str, Any]], Any]] = {
             "orders": self._take_order,
             "terminated": lambda order: self._herds[order["cluster"]].terminated,
@@ -192,23 +193,37 @@ class LoopGateway:
     def _query(
         self, form: dict[str, str], environ: dict[str, Any], start: StartResponse
     ) -> Iterable[bytes]:
-        """A call of EC2."""
-        action = form.get("Action", "")
+        """A call of EC2; nothing of moto changes between its parts."""
         with self._lock:
-            self._come_up()
-            cluster = self._cluster(form)
-            faults = self._faults[cluster, action]
-            fault = faults.pop(0) if faults else ""
-            if not fault and action == "RunInstances":
-                if self._is_sold_out(cluster, form):
-                    fault = "InsufficientInstanceCapacity"
-                elif form.get("ClientToken") not in self._launches:
-                    fault = refusal(form, self._facts)
-            fault = fault or volumes.refusal(form)
-            call = {"action": action, "outcome": fault, "at": time.time()}
-            self._calls[cluster].append(call)
-        if fault and fault != LOST:
-            return _refuse(start, fault)
+            fault = self._fault(form)
+            if fault and fault != LOST:
+                return _refuse(start, fault)
+            answer = self._answered(form, environ, start)
+        if fault == LOST:
+            time.sleep(LATE_S)
+        return answer
+
+    def _fault(self, form: dict[str, str]) -> str:
+        """The fault with which a call meets, empty if none; notes the call."""
+        action = form.get("Action", "")
+        self._come_up()
+        cluster = self._cluster(form)
+        faults = self._faults[cluster, action]
+        fault = faults.pop(0) if faults else ""
+        if not fault and action == "RunInstances":
+            if self._is_sold_out(cluster, form):
+                fault = "InsufficientInstanceCapacity"
+            elif form.get("ClientToken") not in self._launches:
+                fault = refusal(form, self._facts)
+        fault = fault or volumes.refusal(form)
+        call = {"action": action, "outcome": fault, "at": time.time()}
+        self._calls[cluster].append(call)
+        return fault
+
+    def _answered(
+        self, form: dict[str, str], environ: dict[str, Any], start: StartResponse
+    ) -> Iterable[bytes]:
+        action, cluster = form.get("Action", ""), self._cluster(form)
         if cluster in self._herds:
             answer = self._herds[cluster].answer(form)
             start("200 OK", [("Content-Type", "text/xml"), ("Content-Length", str(len(answer)))])
@@ -218,13 +233,10 @@ class LoopGateway:
         if action == "GetConsoleOutput":
             return self._console(form, start)
         if action == "RunInstances" and form.get("DryRun") != "true":
-            return self._run_instances(cluster, form, environ, start, late=fault == LOST)
+            return self._run_instances(cluster, form, environ, start)
         if action == "DescribeSpotPriceHistory":
             return self._priced(environ, start)
-        moto = self._followed(form, environ, start)
-        if fault == LOST:
-            time.sleep(LATE_S)
-        return moto
+        return self._followed(form, environ, start)
 
     def _followed(
         self, form: dict[str, str], environ: dict[str, Any], start: StartResponse
@@ -233,8 +245,7 @@ class LoopGateway:
         heads: list[Any] = []
         answer = b"".join(self._moto(environ, lambda *head: heads.append(head)))
         if heads[0][0] == "200 OK":
-            with self._lock:
-                answer = volumes.follow(form, answer)
+            answer = volumes.follow(form, answer)
         status, headers, *_ = heads[0]
         rest = [pair for pair in headers if pair[0].lower() != "content-length"]
         start(status, [*rest, ("Content-Length", str(len(answer)))])
@@ -357,33 +368,28 @@ class LoopGateway:
         form: dict[str, str],
         environ: dict[str, Any],
         start: StartResponse,
-        *,
-        late: bool,
     ) -> Iterable[bytes]:
-        with self._lock:
-            token = form.pop("ClientToken")
-            if token not in self._launches:
-                status, answer = self._launch(cluster, environ)
-                if status != "200 OK":
-                    start(status, [("Content-Type", "text/xml")])
-                    return [answer]
-                self._launches[token] = form, answer
-                ec2_id = _made(answer)
-                self._purchases.append(
-                    {
-                        "at": time.time(),
-                        "cluster": cluster,
-                        "instance": _tag(form, "eva:instance"),
-                        "offering": _offering(form),
-                        "ec2_id": ec2_id,
-                        "gib": int(form.get("BlockDeviceMapping.1.Ebs.VolumeSize", 8)),
-                        # Given where the subnet says so: MapPublicIpOnLaunch.
-                        "address": bool(_instances()[ec2_id].public_ip),
-                    }
-                )
-            parameters, answer = self._launches[token]
-        if late:
-            time.sleep(LATE_S)
+        token = form.pop("ClientToken")
+        if token not in self._launches:
+            status, answer = self._launch(cluster, environ)
+            if status != "200 OK":
+                start(status, [("Content-Type", "text/xml")])
+                return [answer]
+            self._launches[token] = form, answer
+            ec2_id = _made(answer)
+            self._purchases.append(
+                {
+                    "at": time.time(),
+                    "cluster": cluster,
+                    "instance": _tag(form, "eva:instance"),
+                    "offering": _offering(form),
+                    "ec2_id": ec2_id,
+                    "gib": int(form.get("BlockDeviceMapping.1.Ebs.VolumeSize", 8)),
+                    # Given where the subnet says so: MapPublicIpOnLaunch.
+                    "address": bool(_instances()[ec2_id].public_ip),
+                }
+            )
+        parameters, answer = self._launches[token]
         if parameters != form:
             return _refuse(start, "IdempotentParameterMismatch")
         instance = _instances().get(_made(answer))
@@ -535,12 +541,13 @@ def main() -> None:
 
     add_missing_types()
     volumes.install()
-    gateway = LoopGateway(DomainDispatcherApplication(create_backend_app))
-    guard = Guard(gateway, gateway.resources)
+    moto = OneAtATime(DomainDispatcherApplication(create_backend_app))
+    endpoint = Endpoint(moto)
+    guard = Guard(endpoint, endpoint.resources, moto.lock)
 
     class Handler(MotoRequestHandler):  # type: ignore[misc]
         def date_time_string(self, timestamp: float | None = None) -> str:
-            return str(super().date_time_string((timestamp or time.time()) - gateway.skew_s))
+            return str(super().date_time_string((timestamp or time.time()) - endpoint.skew_s))
 
     server = make_server(sys.argv[1], 0, guard, threaded=True, request_handler=Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 from urllib.parse import unquote
 
@@ -30,16 +30,18 @@ class Guard:
     Args:
         inner: The stand-in.
         resources: All resources of stacks.
+        lock: Of moto's state.
     """
 
     def __init__(
         self,
         inner: Callable[..., Iterable[bytes]],
         resources: Callable[[], list[Made]],
+        lock: AbstractContextManager[Any],
     ) -> None:
         self._inner = inner
         self._resources = resources
-        self._lock = threading.Lock()
+        self._lock = lock
         self._decisions: list[dict[str, Any]] = []
 
     def __call__(self, environ: dict[str, Any], start: StartResponse) -> Iterable[bytes]:
@@ -58,7 +60,9 @@ class Guard:
         policies = policies_of(role, resources)
         if policies is None:
             return self._inner(environ, start)
-        denied = self._denied(role, policies, resources, _call(environ))
+        call = _call(environ)
+        with self._lock:
+            denied = self._denied(role, policies, resources, call)
         if not denied:
             return self._inner(environ, start)
         says = f"role {role} is not authorized to perform: {denied}"
@@ -86,8 +90,7 @@ class Guard:
                 "context": {key: list(values) for key, values in demand.context.items()},
                 "allowed": may,
             }
-            with self._lock:
-                self._decisions.append(said)
+            self._decisions.append(said)
             if not may and not denied:
                 denied = f"{demand.action} on {demand.resource}"
         return denied
