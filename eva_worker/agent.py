@@ -12,9 +12,10 @@ import secrets
 import signal
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import grpc
 import psutil
@@ -24,6 +25,7 @@ from eva_wire import VERSION
 from eva_wire._proto import worker_pb2 as pb
 from eva_wire.service.dumps import leave_no_dumps
 from eva_wire.service.logs import configure
+from eva_worker.at_once import failure_of
 from eva_worker.attach.attachments import Attachments, Dial
 from eva_worker.errors import Unprotected
 from eva_worker.files.room import disk_mib
@@ -126,6 +128,7 @@ class Agent:
         self._tasks = Tasks(services, self._link.report, self._crash)
         self._fence.watch(self._tasks)
         self._leave: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._over = False
 
     async def run(self) -> None:
         """Serve until told to leave; then leave no task behind.
@@ -134,6 +137,12 @@ class Agent:
             Exception: An unforeseen error. Tasks keep running, and the supervisor starts another
                 agent.
         """
+        try:
+            await self._run()
+        finally:
+            self._over = True
+
+    async def _run(self) -> None:
         await asyncio.to_thread(reserve.keep, self._settings.state_dir / "reserve")
         if saved := await asyncio.to_thread(read_json, self._cluster_file):
             welcome = Welcome.from_json(saved)
@@ -143,12 +152,9 @@ class Agent:
         await self._tasks.adopt()
         if self._unfit:
             self.leave(self._unfit)
-        link = asyncio.create_task(self._keep_link())
-        link.add_done_callback(self._link_ended)
-        heeding = asyncio.create_task(self._heed_notices())
-        heeding.add_done_callback(self._link_ended)
-        fencing = asyncio.create_task(self._fence.keep())
-        fencing.add_done_callback(self._link_ended)
+        link = self._keep(self._keep_link(), "link to the master")
+        heeding = self._keep(self._heed_notices(), "watch for notices")
+        fencing = self._keep(self._fence.keep(), "watch of the lease")
         reason = await self._leave
         _log.info("leaving once the tasks have stopped and their files are stored", reason=reason)
         await self._tasks.drain(self._left_ms())
@@ -156,6 +162,7 @@ class Agent:
         wait_s = _GOODBYE_WAIT_S if self._tasks.reports() else 0.0
         await self._link.say_goodbye(reason, _UNFIT_WAIT_S if self._unfit else wait_s)
         _log.info("left", reason=reason)
+        self._over = True
         for task in (link, heeding, fencing):
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -207,14 +214,23 @@ class Agent:
         return self._leave.done()
 
     def _crash(self, error: BaseException) -> None:
+        if self._over:
+            return  # An agent that ends cancels what it still does.
         if not self._leave.done():
             self._leave.set_exception(error)
         else:
             _log.error("attempt failed while leaving", exc_info=error)
 
-    def _link_ended(self, link: asyncio.Task[None]) -> None:
-        if not link.cancelled() and (error := link.exception()):
-            self._crash(error)
+    def _keep(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Begin work that this agent cannot be without."""
+
+        def ended(task: asyncio.Task[None]) -> None:
+            if error := failure_of(task):
+                self._crash(error)
+
+        task = asyncio.create_task(work, name=name)
+        task.add_done_callback(ended)
+        return task
 
     def _enrolled(self) -> None:
         """Serve the metrics, now that there is a certificate for their port."""

@@ -28,6 +28,13 @@ async def together(work: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
         raise
 
 
+def failure_of(task: asyncio.Task[Any]) -> BaseException | None:
+    """Why a task that has ended did not do all of its work: an error, or that it was cancelled."""
+    if task.cancelled():
+        return RuntimeError(f"{task.get_name()} was cancelled")
+    return task.exception()
+
+
 async def each(items: Iterable[_T], what: Callable[[_T], Coroutine[Any, Any, _R]]) -> list[_R]:
     """Do something with every item, some at a time; the first failure cancels the rest."""
     waiting = iter(items)

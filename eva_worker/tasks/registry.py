@@ -8,7 +8,7 @@ from pathlib import Path
 
 import structlog
 
-from eva_worker.at_once import together
+from eva_worker.at_once import failure_of, together
 from eva_worker.attach.attachments import Dial
 from eva_worker.errors import WorkerError
 from eva_worker.files.objects import persistently
@@ -33,7 +33,8 @@ class Tasks:
     Args:
         services: Services that all attempts share.
         changed: Called at every change of an attempt.
-        crashed: Called with an unforeseen error in an attempt's life.
+        crashed: Called with the reason why an attempt's life ended before its end: an unforeseen
+            error, or a cancellation, after which nobody would hear of the task's exit.
     """
 
     def __init__(
@@ -225,7 +226,7 @@ class Tasks:
         self._lives[record.key] = life
 
     def _ended(self, life: asyncio.Task[None]) -> None:
-        if not life.cancelled() and (error := life.exception()):
+        if error := failure_of(life):
             self._crashed(error)
 
     async def _refuse(self, record: Record) -> None:
