@@ -39,7 +39,7 @@ class LocalTable:
         """Have the master store the table; returns the reference of a submission."""
         from eva_wire.rpc.messages import Table
 
-        digest = client.upload_blob(self.data, patience=Patience())
+        digest = client.upload_blob(self.data, patience=Patience(client))
         return Table(file_name=self.table.file_name, digest=digest, names=self.names)
 
     @property

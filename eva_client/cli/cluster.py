@@ -217,7 +217,7 @@ def top(session: CommandSession, interval: float, once: bool, as_json: bool) -> 
 def _watch(client: Client, interval: float) -> None:
     from rich.live import Live
 
-    patience = Patience()
+    patience = Patience(client)
     with Live(_picture(client), console=console(), screen=True, auto_refresh=False) as live:
         while True:
             time.sleep(interval)

@@ -62,8 +62,8 @@ def events(
     """
     if before and follow:
         raise click.UsageError("--before excludes --follow")
-    patience, after = Patience(), 0
     with session.client() as client:
+        patience, after = Patience(client), 0
         while True:
             try:
                 first = 0 if after else last

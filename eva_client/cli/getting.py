@@ -131,7 +131,9 @@ def fetch_shown(client: Client, name: str, path: str, **options: Any) -> Fetched
 
     with progress_bar() as progress:
         try:
-            return fetch(client, name, path, progress=progress, patience=Patience(), **options)
+            return fetch(
+                client, name, path, progress=progress, patience=Patience(client), **options
+            )
         except KeyboardInterrupt:
             note("interrupted; the same command goes on where this one stopped")
             raise

@@ -190,7 +190,7 @@ def copy_log(client: Client, request: LogsRequest, writer: Writer) -> None:
         Unreachable: The master does not answer, or was away for too long.
         NotFound: There is no such log.
     """
-    patience = Patience()
+    patience = Patience(client)
     attempt = written = 0
     while True:
         skip = written

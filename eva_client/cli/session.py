@@ -230,13 +230,18 @@ def now_of(*messages: Dated) -> int:
 
 
 class Patience:
-    """Waits for a master that is away, longer each time, up to a limit."""
+    """Waits for a master that is away, longer each time, up to a limit.
+
+    Args:
+        client: The connection. All that wait on it say so once.
+    """
 
     FIRST_PAUSE_S: ClassVar[float] = 0.5
     LONGEST_PAUSE_S: ClassVar[float] = 5.0
     LIMIT_S: ClassVar[float] = 600.0
 
-    def __init__(self) -> None:
+    def __init__(self, client: Client) -> None:
+        self._outages = client.outages
         self._waited_s = 0.0
 
     def restore(self) -> None:
@@ -247,7 +252,7 @@ class Patience:
         """Wait a little; raises `error` when the limit is reached."""
         if self._waited_s >= self.LIMIT_S:
             raise error
-        if not self._waited_s:
+        if self._outages.failed() and not self._waited_s:
             note(f"{error.message}; still trying")
         pause_s = min(self.LONGEST_PAUSE_S, self.FIRST_PAUSE_S + self._waited_s / 2)
         self._waited_s += pause_s

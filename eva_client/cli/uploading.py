@@ -91,7 +91,7 @@ class Uploads:
                 lambda done, total: progress.update(bar, completed=done, total=total),
                 scan=scan,
                 admit=admit,
-                patience=Patience(),
+                patience=Patience(client),
             )
 
     def _admit(self, directory: Path, found: Scanned, files: Sequence[str]) -> None:

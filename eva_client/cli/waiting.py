@@ -71,7 +71,7 @@ def wait_for(
         Unreachable: The master was away for too long.
     """
     screen = console(stderr=True)
-    patience = Patience()
+    patience = Patience(client)
     ended: dict[str, Job] = {}
     until = math.inf if timeout_s is None else time.monotonic() + timeout_s
     with progress_table(screen, drawn=table) as progress:

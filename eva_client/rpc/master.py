@@ -13,7 +13,7 @@ from eva_client.rpc.attaching import frames
 from eva_client.rpc.cluster_calls import ClusterCalls
 from eva_client.rpc.connection import PAGE, command_id, paged
 from eva_client.rpc.files import Files
-from eva_client.rpc.retry_wait import IMPATIENCE, RetryWait
+from eva_client.rpc.retry_wait import IMPATIENCE, Outages, RetryWait
 from eva_client.rpc.sending import Upload, send
 from eva_wire._proto import api_pb2 as pb
 from eva_wire._proto import attach_pb2
@@ -53,6 +53,7 @@ class Client(ClusterCalls):
 
     Attributes:
         files: Files that tasks have stored.
+        outages: Times at which the master was away.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Client(ClusterCalls):
         super().__init__(address, authorities=authorities, token=token, timeout_s=timeout_s)
         self._jobs = JobsStub(self._channel)
         self.files = Files(self._channel, self._translated)
+        self.outages = Outages()
 
     def submit(
         self,

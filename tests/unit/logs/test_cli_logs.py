@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from eva_client.cli import main
+from eva_client.cli.session import Patience
 from eva_wire._proto import api_pb2 as pb
 from tests.fakes.rpc.api import NOW_MS, FakeApi
 
@@ -143,6 +144,17 @@ def test_all_tasks_are_followed_by_a_bounded_number_of_streams(eva: Run, api: Fa
     )
     assert all(call.request.follow for call in api.of("Logs"))
     assert {call.request.task for call in api.of("Logs")} == set(range(40))
+
+
+def test_a_master_that_goes_away_is_told_once_for_all_streams(
+    eva: Run, api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Patience, "FIRST_PAUSE_S", 0.01)
+    api.breaks = [1, 1, 1]
+    result = eva("logs", "train", "--all-tasks", "--follow")
+    assert result.exit_code == 0
+    assert result.stdout_bytes.count(b"end") == 3
+    assert result.stderr.count("still trying") == 1
 
 
 def test_hostile_lines_keep_their_prefix_on_a_terminal(eva: Run, api: FakeApi) -> None:
