@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from benchmarks.harness import ROOT
+from benchmarks.harness import ROOT, end_children_at_sigterm
 
 SMOKE: dict[str, list[str]] = {
     "submission": ["--queued", "6", "--samples", "3"],
@@ -48,6 +48,7 @@ _BROKEN = 2
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run them; returns the exit code."""
+    end_children_at_sigterm()
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description=__doc__,
@@ -74,15 +75,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(name: str, arguments: Sequence[str], *, as_json: bool) -> tuple[int, str]:
     command = [sys.executable, "-m", f"benchmarks.{name}", *arguments]
-    done = subprocess.run(
-        [*command, "--json"] if as_json else command,
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
+    with subprocess.Popen(
+        [*command, "--json"] if as_json else command, cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as running:
+        try:
+            output, _ = running.communicate()
+        except BaseException:
+            running.terminate()  # It ends what it has started.
+            raise
     # One that failed has the exit code of one that missed a goal, but no output.
-    return (done.returncode if done.stdout else _BROKEN), done.stdout
+    return (running.returncode if output else _BROKEN), output
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 import yaml
 
-from benchmarks.harness import state_directory
+from benchmarks.harness import end_children_at_sigterm, state_directory
 from eva_client.attach.places import NamedRun
 from eva_client.rpc.master import Client
 from eva_wire._proto import attach_pb2 as pb
@@ -114,6 +114,7 @@ def _share(master: psutil.Process, seconds: float) -> float:
 
 def main() -> int:
     """Measure, print the figures, and return whether the goal was missed."""
+    end_children_at_sigterm()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--commands", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=20.0)

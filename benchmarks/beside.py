@@ -11,7 +11,6 @@ itself longer. After the limit the small job is an error. `--scale` divides the 
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,6 +23,7 @@ import yaml
 from benchmarks.harness import (
     Figures,
     RunningMaster,
+    end_children_at_sigterm,
     publish,
     running_master,
     state_directory,
@@ -170,7 +170,7 @@ def _busy_s(master: RunningMaster) -> dict[str, float]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the figures; returns 1 if a small job missed the goal."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    end_children_at_sigterm()
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -32,7 +32,7 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
-from benchmarks.harness import ROOT, Figures, Rows, surroundings
+from benchmarks.harness import ROOT, Figures, Rows, end_children_at_sigterm, surroundings
 
 LIMIT = 1.10
 """A ratio above which a measure has become slower."""
@@ -304,7 +304,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     if chosen.pairs < 2:
         parser.error("--pairs is at least 2, for an interval needs two ratios")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    end_children_at_sigterm()
     benchmarks = [each for each in BENCHMARKS if each.name in (chosen.only or names)]
     if not chosen.json:
         print(", ".join(f"{name} {value}" for name, value in surroundings().items()), flush=True)

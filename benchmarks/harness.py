@@ -171,6 +171,11 @@ def surroundings() -> Figures:
     }
 
 
+def end_children_at_sigterm() -> None:
+    """Have SIGTERM end this program as an exception does, so that it ends its child processes."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+
+
 def options(text: str | None, arguments: Sequence[str] | None, **sizes: int) -> argparse.Namespace:
     """Read a benchmark's command line, and have SIGTERM end its child processes too.
 
@@ -179,7 +184,7 @@ def options(text: str | None, arguments: Sequence[str] | None, **sizes: int) -> 
         arguments: `None` for those of the process.
         sizes: Defaults of whole-numbered options.
     """
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    end_children_at_sigterm()
     parser = argparse.ArgumentParser(
         description=text, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
 import subprocess
 import sys
 import time
@@ -32,6 +31,7 @@ from benchmarks.harness import (
     ROOT,
     Figures,
     RunningMaster,
+    end_children_at_sigterm,
     publish,
     running_master,
     state_directory,
@@ -267,7 +267,7 @@ def measured(chosen: argparse.Namespace) -> Figures:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the figures; returns 1 if a job did not succeed."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    end_children_at_sigterm()
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

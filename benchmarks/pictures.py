@@ -10,10 +10,12 @@ import argparse
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from benchmarks.harness import end_children_at_sigterm
 from tests.e2e.browser.browsing import Visitor, visitor
 from tests.e2e.cluster import EVA, Cluster, until
 from tests.fakes.paths import PYTHON, short_tempdir
@@ -81,12 +83,18 @@ def train(cluster: Cluster, name: str, *, envs: Mapping[str, str], **keys: Any) 
     )
 
 
-def join(cluster: Cluster) -> subprocess.Popen[bytes]:
-    """Have the cluster's own node join."""
+@contextmanager
+def joined(cluster: Cluster) -> Iterator[None]:
+    """Have the cluster's own node join, until the block ends."""
     token = cluster.home / "rack1.token"
     cluster.eva("node", "token", "rack1", "--out", str(token))
     place = ("--type", "own.rack", "--state-dir", str(cluster.home / "rack1"))
-    return subprocess.Popen([*EVA, "worker", "--join", str(token), *place, "--emulated"])
+    command = [*EVA, "worker", "--join", str(token), *place, "--emulated"]
+    with subprocess.Popen(command) as node:
+        try:
+            yield
+        finally:
+            node.terminate()
 
 
 def take(user: Visitor, images: Path) -> None:
@@ -108,6 +116,7 @@ def take(user: Visitor, images: Path) -> None:
 
 def main() -> None:
     """Run the cluster, and take pictures of it."""
+    end_children_at_sigterm()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--settle", type=float, default=90.0, help="seconds before the pictures")
     parser.add_argument("--to", type=Path, default=IMAGES, help="directory of the pictures")
@@ -118,18 +127,14 @@ def main() -> None:
     ) as home:
         catalog = {"types": dict.fromkeys(_TYPES, _QUICK)}
         cluster = Cluster(Path(home), settings=_SETTINGS, catalog=catalog)
-        cluster.start()
-        node = join(cluster)
-        try:
+        with ExitStack() as stack:
+            stack.callback(cluster.close)
+            cluster.start()
+            stack.enter_context(joined(cluster))
             until(lambda: "rack1" in cluster.instances(), "the node joins")
             submit(cluster)
             time.sleep(chosen.settle)
-            with visitor(cluster) as user:
-                take(user, chosen.to)
-        finally:
-            node.terminate()
-            node.wait()
-            cluster.close()
+            take(stack.enter_context(visitor(cluster)), chosen.to)
 
 
 if __name__ == "__main__":
