@@ -1,15 +1,43 @@
-"""A real master tells a receiver of a job's end, also one that was killed before it could."""
+"""A real master tells a receiver of a job's end, whenever it is killed meanwhile."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
+import sqlite3
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 from tests.e2e.cluster import Cluster
 from tests.e2e.conftest import Keep
-from tests.fakes.notices.receivers import OK, ReceiverServer, answers
+from tests.fakes.notices.receivers import OK, ReceiverServer, Request, answers
+from tests.fakes.patience import DEADLINE_S
 from tests.fakes.rpc.authority import authority
+
+
+class TakenAsTheMasterDies:
+    """A receiver's 200 that the master reads, and does not live to write down."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._killed = threading.Event()
+
+    def __call__(self, connection: socket.socket, _: Request) -> None:
+        """Answer while nobody can write to the journal, then kill the master."""
+        journal = self._cluster.state_dir / "journal.db"
+        with contextlib.closing(sqlite3.connect(journal, DEADLINE_S)) as database:
+            database.execute("BEGIN IMMEDIATE")
+            connection.sendall(OK)
+            with contextlib.suppress(OSError):
+                connection.recv(1)  # The master has read the answer when it closes.
+            self._cluster.kill()
+        self._killed.set()
+
+    def wait(self) -> None:
+        """Return once the master is dead."""
+        assert self._killed.wait(DEADLINE_S)
 
 
 def test_an_end_is_told_by_the_master_after_the_one_that_was_killed(
@@ -32,13 +60,16 @@ def test_an_end_is_told_by_the_master_after_the_one_that_was_killed(
     cluster.until_running(job)
     cluster.finish(job)
     cluster.until_ended(job)
-    (refused, *_) = server.wait(1)
-    cluster.kill()
+    server.wait(1)
+    server.behave = lost = TakenAsTheMasterDies(cluster)
+    lost.wait()
     server.behave = answers(OK)
     tried = len(server.requests)
     cluster.start()
     taken = server.wait(tried + 1)[tried]
-    assert taken.headers["Eva-Delivery"] == refused.headers["Eva-Delivery"]
+    assert {each.headers["Eva-Delivery"] for each in server.requests} == {
+        json.loads(taken.body)["id"]
+    }
     assert json.loads(taken.body)["job"] == job
     trial = json.loads(cluster.eva("notify", "test", "--json").stdout)["trials"]
     assert [(each["receiver"], each["accepted"], each["status"]) for each in trial] == [
