@@ -70,8 +70,8 @@ def parts(colour: bool, *, long: bool = False, root: bool = False) -> tuple[Part
     if long:
         which, beside = "not root and (long or drawn)", "5"
     elif root:
-        which, beside = "root", "5"
-    main = ("-m", f"{which} and not waits", "--durations=30", "-n", "6", "--dist", "worksteal")
+        which, beside = "root", "3"
+    main = ("-m", f"{which} and not waits", "--durations=30", "-n", "4", "--dist", "worksteal")
     shown = ("--color=yes",) if colour else ()
     waits = (
         "-m",

@@ -28,6 +28,7 @@ from eva_master.app.demo.run import next_steps
 from eva_master.app.demo.screen import Screen
 from eva_master.app.demo.story import Picture, Point, Story, resumptions
 from eva_wire.rpc.messages import Bill, ClusterState, Instance, Job, Task
+from tests.fakes.installed import Installed
 from tests.fakes.paths import short_tempdir
 
 ROOT = Path(__file__).parents[2]
@@ -52,12 +53,16 @@ def engine(request: pytest.FixtureRequest) -> str:
     return str(request.getfixturevalue("docker_engine")) if request.param == "docker" else ""
 
 
-def start(temporary: Path, *command: str, engine: str = "") -> subprocess.Popen[str]:
+def start(
+    temporary: Path, *command: str | Path, engine: str = "", installed: Installed | None = None
+) -> subprocess.Popen[str]:
+    """Start a program, of the checkout or of an environment of wheels."""
     # Whatever engine this machine has is none of the tests' business.
+    own = {"TMPDIR": str(temporary), "DOCKER_HOST": engine or NO_ENGINE}
     return subprocess.Popen(
         command,
-        cwd=ROOT,
-        env={**os.environ, "TMPDIR": str(temporary), "DOCKER_HOST": engine or NO_ENGINE},
+        cwd=ROOT if installed is None else installed.home,
+        env={**os.environ, **own} if installed is None else installed.environment(**own),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -86,8 +91,13 @@ def check_nothing_left(temporary: Path, engine: str = "") -> None:
 @pytest.mark.long
 @pytest.mark.waits
 @pytest.mark.timeout(1_200)  # It may take longer than that of a user, beside other tests.
-def test_jobs_are_packed_moved_resumed_and_billed(temporary: Path, engine: str) -> None:
-    demo = start(temporary, *DEMO, "--json", engine=engine)
+def test_jobs_are_packed_moved_resumed_and_billed(
+    temporary: Path, engine: str, tmp_path: Path
+) -> None:
+    # The images of containers are made of the checkout.
+    installed = None if engine else Installed(tmp_path / "venv")
+    command = DEMO if installed is None else (installed.eva, "demo")
+    demo = start(temporary, *command, "--json", engine=engine, installed=installed)
     told, heard = demo.communicate()
 
     assert demo.returncode == 0, heard

@@ -17,6 +17,8 @@ import pytest
 import yaml
 
 from deploy.acceptance.eva import Eva, StepFailed
+from eva_client.cli.session import CommandSession
+from eva_wire.rpc.messages import Task
 from tests.e2e.cluster import until
 from tests.fakes.aws.service import REGION, Aws
 from tests.fakes.datacentre import DataCentre, bundles
@@ -53,7 +55,7 @@ class Jobs:
         file.write_text(yaml.safe_dump(job))
         (submitted,) = self.eva.json("submit", str(file))["jobs"]
         until(lambda: self.began(name), f"{name} runs")
-        until(lambda: self.task(submitted["id"])["state"] == "running", f"{name} is seen to run")
+        until(lambda: self.task(submitted["id"]).state == "running", f"{name} is seen to run")
         return str(submitted["id"])
 
     def began(self, name: str) -> list[tuple[int, int]]:
@@ -75,9 +77,11 @@ class Jobs:
             for name in names:
                 (machine.home / f"{name}.go").touch()
 
-    def task(self, job: str) -> dict[str, Any]:
-        (task,) = self.eva.json("status", job)["tasks"]
-        return dict(task)
+    def task(self, job: str) -> Task:
+        # Within this process: a command each time would keep a CPU busy.
+        with CommandSession().client() as client:
+            (task,) = client.job(job).tasks
+        return task
 
 
 @dataclass
@@ -180,9 +184,10 @@ def deploy(eva: Eva, home: Path) -> None:
 @pytest.mark.waits
 @pytest.mark.timeout(1200)
 def test_jobs_go_on_with_a_state_that_was_put_back_and_no_instance_is_left(
-    aws: Aws, centre: DataCentre, tmp_path: Path
+    aws: Aws, centre: DataCentre, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     eva = Eva("back", REGION, tmp_path, lambda _: None, poll_s=0.5)
+    monkeypatch.setenv("EVA_CONFIG", str(eva.client_file))
     account, jobs = Account(aws, "back"), Jobs(eva, centre)
     deploy(eva, tmp_path)
     ids = {name: jobs.submit(name) for name in ("kept", "done", "again")}
@@ -191,7 +196,7 @@ def test_jobs_go_on_with_a_state_that_was_put_back_and_no_instance_is_left(
 
     # After the snapshot a job ends with its instance, one begins anew, and one comes.
     jobs.let_go("done")
-    until(lambda: jobs.task(ids["done"])["state"] == "succeeded", "a job ends")
+    until(lambda: jobs.task(ids["done"]).state == "succeeded", "a job ends")
     os.killpg(os.getpgid(jobs.began("again")[0][1]), signal.SIGKILL)
     until(lambda: len(jobs.began("again")) == 2, "a job begins anew")
     jobs.submit("lost")
@@ -202,10 +207,10 @@ def test_jobs_go_on_with_a_state_that_was_put_back_and_no_instance_is_left(
     assert len(told) == 1
     assert re.match(r"a master has taken charge with a journal put back to \d{4}-", told[0])
     # The attempt that the journal does not know of is over before the next one begins.
-    until(lambda: jobs.task(ids["again"])["attempt"] > 2, "a job begins after what was lost")
+    until(lambda: jobs.task(ids["again"]).attempt > 2, "a job begins after what was lost")
     until(lambda: len(jobs.began("again")) == 3, "and runs")
-    assert jobs.task(ids["kept"])["attempt"] == 1
-    until(lambda: jobs.task(ids["done"])["state"] == "succeeded", "its proof is found")
+    assert jobs.task(ids["kept"]).attempt == 1
+    until(lambda: jobs.task(ids["done"]).state == "succeeded", "its proof is found")
     # Nothing is known of the job that came later; its instance is not kept.
     until(lambda: len(account.workers()) == 2, "the instance that is not on record goes")
     names = {job["name"] for job in eva.json("ls", "--all")["jobs"]}

@@ -14,7 +14,7 @@ from tests.fakes.aws.instances.volumes import STARTS
 from tests.fakes.aws.service import Aws
 from tests.fakes.datacentre.machine import Machine
 
-_POLL_S = 0.2
+_POLL_S = 0.5
 _USES = "stand-in:interface"
 """Tag of the masters of stacks: the network interface."""
 

@@ -99,6 +99,6 @@ def test_company_that_is_as_good_as_plans_assumed_asks_for_no_plan(
 
 @pytest.mark.long
 def test_fifty_owners_cost_as_much_as_one() -> None:
-    cost, work = owners.ratios(owners.Load(60, 1, 1, "eva"), OWNERS, 1)
+    cost, work = owners.ratios(owners.Load(30, 1, 1, "eva"), OWNERS, 1)
     assert cost <= owners.MOST_COST
     assert work <= owners.MOST_WORK
