@@ -26,7 +26,7 @@ from eva_master.app.demo.jobs import FIRST_WAVE, READERS, SECOND_WAVE
 from eva_master.app.demo.report import DemoReport
 from eva_master.app.demo.run import next_steps
 from eva_master.app.demo.screen import Screen
-from eva_master.app.demo.story import Picture, Point, Story, resumptions
+from eva_master.app.demo.story import Picture, Point, Progress, Story, resumptions
 from eva_wire.rpc.messages import Bill, ClusterState, Instance, Job, Task
 from tests.fakes.installed import Installed
 from tests.fakes.paths import short_tempdir
@@ -90,7 +90,7 @@ def check_nothing_left(temporary: Path, engine: str = "") -> None:
 
 @pytest.mark.long
 @pytest.mark.waits
-@pytest.mark.timeout(1_200)  # It may take longer than that of a user, beside other tests.
+@pytest.mark.timeout(1_800)  # Beside other tests it may take longer than that of a user.
 def test_jobs_are_packed_moved_resumed_and_billed(
     temporary: Path, engine: str, tmp_path: Path
 ) -> None:
@@ -227,6 +227,25 @@ def test_its_last_line_is_to_be_typed_where_it_was_run(
         assert yaml.safe_load(Path(job).read_text())["name"] == "digits-mlp"
     (tmp_path / "eva").touch(mode=0o755)
     assert commands()[0] == ["eva", "up"]
+
+
+def at_step(steps: int, *, ended: bool = False, attempt: int = 1) -> Picture:
+    task = Task(index=0, steps=steps, attempt=attempt)
+    job = Job(id="a-1", name="a", state="succeeded" if ended else "running", tasks=[task])
+    return Picture(ClusterState(), [job], Bill())
+
+
+def test_a_demo_is_stuck_when_no_task_is_further_than_ever() -> None:
+    progress = Progress()
+    assert progress.none_for_s(at_step(0), 100.0) == 0
+    assert progress.none_for_s(at_step(0), 130.0) == 30
+    assert progress.none_for_s(at_step(5), 140.0) == 0
+    # Another attempt that begins anew, and comes as far.
+    assert progress.none_for_s(at_step(0, attempt=2), 150.0) == 10
+    assert progress.none_for_s(at_step(5, attempt=2), 160.0) == 20
+    assert progress.none_for_s(at_step(6, attempt=2), 170.0) == 0
+    assert progress.none_for_s(at_step(6, attempt=2, ended=True), 190.0) == 0
+    assert progress.none_for_s(at_step(6, attempt=2, ended=True), 195.0) == 5
 
 
 LOG = """\

@@ -19,13 +19,14 @@ from eva_master.app.demo.cluster import DemoCluster, DemoFailed
 from eva_master.app.demo.jobs import FIRST_JOB, FIRST_WAVE, READERS, SECOND_WAVE, Submitter
 from eva_master.app.demo.report import DemoReport
 from eva_master.app.demo.screen import Screen
-from eva_master.app.demo.story import ENDED, Picture, Story, called, resumptions
+from eva_master.app.demo.story import ENDED, Picture, Progress, Story, called, resumptions
 from eva_master.app.demo.tasks import Tasks
 from eva_wire.rpc.messages import Job
 from eva_wire.values.errors import EvaError
 
-BUDGET_S = 900.0
-"""The demo takes one to three minutes; a machine that needs longer than this is taken for stuck."""
+_STUCK_S = 600.0
+"""The demo takes one to three minutes, and longer on a busy machine; one in which nothing goes on
+for so long is stuck."""
 _PATIENCE_S = 45.0
 """The second wave comes when the readers have been kept apart, and after this time anyway."""
 _POLL_S = 0.5
@@ -50,13 +51,14 @@ class Demo:
         self._tasks = tasks
         self._screen = screen
         self._story = Story(READERS)
+        self._progress = Progress()
         self._explained = False
 
     def run(self) -> DemoReport:
         """Run the demo from the first job to the bill.
 
         Raises:
-            DemoFailed: A job failed, it took too long, or no job was moved.
+            DemoFailed: A job failed, nothing went on for long, or no job was moved.
         """
         self._screen.say("starting a cluster: eva up")
         self._cluster.start(self._tasks.settings)
@@ -86,8 +88,8 @@ class Demo:
                     raise DemoFailed(self._failure(job))
             if enough(picture):
                 return picture
-            if self._screen.elapsed_s > BUDGET_S:
-                raise DemoFailed(f"not over after {BUDGET_S:g} s; {_awaited(picture)}")
+            if self._progress.none_for_s(picture, self._screen.elapsed_s) > _STUCK_S:
+                raise DemoFailed(f"nothing went on for {_STUCK_S:g} s; {_awaited(picture)}")
             time.sleep(_POLL_S)
 
     def _explain(self, picture: Picture) -> None:

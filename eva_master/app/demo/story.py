@@ -18,6 +18,32 @@ _STEP = re.compile(r"step (\d+) (\w+) (\S+)")
 _RESUMED = re.compile(r"resumed at step (\d+)")
 
 
+class Progress:
+    """How long nothing has gone on. Starts that come to nothing are no progress."""
+
+    def __init__(self) -> None:
+        self._most: dict[tuple[str, int], int] = {}
+        self._ended = 0
+        self._at_s = 0.0
+
+    def none_for_s(self, picture: Picture, now_s: float) -> float:
+        """The seconds since a task was further than ever before, or a job or an instance ended.
+
+        Args:
+            picture: The cluster now; the first one counts as progress.
+            now_s: The time at which it was taken, on any clock.
+        """
+        gone = [instance.state == "gone" for instance in picture.state.instances]
+        ended = sum(gone) + sum(job.state in ENDED for job in picture.jobs)
+        steps = {(job.id, task.index): task.steps for job in picture.jobs for task in job.tasks}
+        further = any(count > self._most.get(task, -1) for task, count in steps.items())
+        if further or ended > self._ended or not self._at_s:
+            self._at_s = now_s
+        self._ended = max(ended, self._ended)
+        self._most |= {task: max(count, self._most.get(task, 0)) for task, count in steps.items()}
+        return now_s - self._at_s
+
+
 @dataclass(frozen=True)
 class Picture:
     """The cluster at one moment, as the API shows it.

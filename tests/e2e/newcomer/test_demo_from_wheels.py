@@ -1,4 +1,4 @@
-"""What `eva demo` runs where only wheels are; the demo itself is in `test_demo`."""
+"""The programs that `eva demo` runs, where only wheels are; the demo itself is in `test_demo`."""
 
 from __future__ import annotations
 
