@@ -19,7 +19,7 @@ from eva_master.packing.interference.throughput import Ints
 from eva_master.packing.lp.column_generation import EffortLimits, Generator, PackingRequest
 from eva_master.packing.lp.columns import cost
 from eva_master.packing.lp.optimizer import Optimizer, Tier
-from eva_master.packing.lp.pricing import knapsack
+from eva_master.packing.lp.pricing import compiled_knapsack, knapsack
 from eva_master.packing.lp.pricing.knapsack import KnapsackProblem
 from eva_master.packing.lp.pricing.workload_multisets import MultisetSearch
 from eva_master.packing.problem import Problem, Valuation
@@ -226,13 +226,14 @@ def asked(
     return np.array(capacity), need, value, counts, patterns
 
 
+@pytest.mark.parametrize("search", [knapsack.search, compiled_knapsack.search])
 @drawn(100)
-@given(questions)
-def test_search_bounds_all_patterns_and_finds_the_best(question):
+@given(question=questions)
+def test_search_bounds_all_patterns_and_finds_the_best(search, question):
     size, rows, worth, nodes = question
     capacity, need, value, counts, patterns = asked(size, rows, worth)
     best = max(float(np.array(pattern) @ value) for pattern in patterns)
-    found = knapsack.search(KnapsackProblem(capacity, need, value, counts, float(worth), nodes))
+    found = search(KnapsackProblem(capacity, need, value, counts, float(worth), nodes))
     assert max(found.bound, worth) >= best - 1e-6
     for pattern in found.task_sets:
         full = tuple(dict(pattern).get(n, 0) for n in range(len(rows)))

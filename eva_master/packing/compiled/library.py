@@ -23,6 +23,7 @@ SOURCES = (
     "local_search/kernel.c",
     "local_search/loads.c",
     "greedy/best.c",
+    "lp/pricing/knapsack.c",
     "lp/pricing/multisets.c",
     "configuration/assign.c",
 )
@@ -87,8 +88,28 @@ class FillingInput(Structure):
     )
 
 
+class KnapsackInput(Structure):
+    """A question of pricing without interference, by the names of `knapsack.c`."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("capacity", "need", "counts", "value")),
+        *((name, c_int64) for name in ("classes", "parts", "nodes", "items")),
+        ("worth", c_double),
+    )
+
+
+class KnapsackFound(Structure):
+    """Answer to such a question of pricing."""
+
+    _fields_ = (
+        ("bound", c_double),
+        *((name, c_int64) for name in ("nodes", "items", "found")),
+        ("members", c_void_p),
+    )
+
+
 class MultisetsInput(Structure):
-    """A question of pricing, by the names of `multisets.c`."""
+    """A question of pricing with interference, by the names of `multisets.c`."""
 
     _fields_ = (
         *((name, c_void_p) for name in ("value", "charge", "fraction", "need", "most", "starts")),
@@ -152,6 +173,7 @@ def library() -> ctypes.CDLL | None:
             (POINTER(FillingInput), c_void_p, c_int64, *(c_void_p,) * 5),
         ),
         ("assign", c_int, (c_int64, c_int64, c_void_p, c_void_p)),
+        ("knapsack", c_int, (POINTER(KnapsackInput), POINTER(KnapsackFound))),
         ("multisets", None, (POINTER(MultisetsInput), POINTER(MultisetsFound))),
     ):
         getattr(opened, function).restype, getattr(opened, function).argtypes = result, arguments

@@ -8,6 +8,7 @@
 
 #include "../greedy/best.c"
 
+#include "../lp/pricing/knapsack.c"
 #include "../lp/pricing/multisets.c"
 #include "../configuration/assign.c"
 

@@ -11,7 +11,7 @@ from eva_master.model.catalog import Offering
 from eva_master.packing.greedy.algorithm1 import Supply
 from eva_master.packing.interference.throughput import Ints
 from eva_master.packing.lp.columns import Column, TaskSetKey, column
-from eva_master.packing.lp.pricing import knapsack
+from eva_master.packing.lp.pricing import compiled_knapsack
 from eva_master.packing.lp.pricing.greedy_columns import GreedyColumns
 from eva_master.packing.lp.pricing.knapsack import Floats, KnapsackProblem, KnapsackResult
 from eva_master.packing.lp.pricing.remembered import Answers
@@ -36,8 +36,6 @@ _PART_FOR_FINDING = 16
 """With interference this part of the limits is for finding columns before proofs."""
 _DEEPER_FOR_KNOWN_DUALS = 16
 """Duals that proved a bound before are likely to do so again, so it pays to look deeper."""
-_COLUMNS_PER_SEARCH = 100
-"""Columns taken from one search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,10 +392,7 @@ class Generator:
             nodes += outcome.nodes
             self._ratios[key] = outcome.bound / price if price > 0 else 1.0
             ratios[hosted] = np.maximum(ratios[hosted], self._ratios[key])
-            columns.extend(
-                self.column(offering, task_set)
-                for task_set in outcome.task_sets[-_COLUMNS_PER_SEARCH:]
-            )
+            columns.extend(self.column(offering, task_set) for task_set in outcome.task_sets)
             if self._greedy_columns and capacity[0]:
                 greedy = self._greedy_columns[family].task_sets(question)
                 columns.extend(self.column(offering, task_set) for task_set in greedy)
@@ -417,7 +412,7 @@ class Generator:
 
     def _find(self, family: Family, question: KnapsackProblem) -> KnapsackResult:
         if not self._interference:
-            return knapsack.search(question)
+            return compiled_knapsack.search(question)
         search = self._multiset_searches[family]
         return self._answers.run(search, question) if self._proving else search.run(question)
 

@@ -10,7 +10,7 @@ from benchmarks.distinct import arrived
 from eva_master.model.planning.plan import Assign
 from eva_master.packing.local_search import search
 from eva_master.packing.local_search.load_cache import LoadCache
-from eva_master.packing.lp.pricing import knapsack
+from eva_master.packing.lp.pricing import compiled_knapsack, knapsack
 from eva_master.packing.round_work import WorkKind, round_budgets
 from eva_master.policies.eva import POLICY
 from eva_master.testing.plan_checks import check
@@ -28,7 +28,9 @@ class Counted:
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
     known = Counted()
-    monkeypatch.setattr(search, "compiled", lambda: None)  # which counts the same
+    # Compiled searches count the same.
+    monkeypatch.setattr(search, "compiled", lambda: None)
+    monkeypatch.setattr(compiled_knapsack, "library", lambda: None)
     sized, fitting = LoadCache._sized_load, knapsack._DepthFirstSearch._fitting
 
     def load(self, *arguments):

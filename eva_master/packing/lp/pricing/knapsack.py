@@ -3,6 +3,8 @@
 Depth-first branch and bound over the classes, the one with the most value for its share of the
 machine first. Two bounds cut the search: a linear one, and one from dynamic programming over a
 coarse grid of GPUs, CPU time and memory in which every demand is rounded down.
+
+`compiled_knapsack` calls the compiled search, which answers the same bit for bit.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ _GRID_CPU_CELLS = 512
 _GRID_MEMORY_CELLS = 8
 _NUMERICAL_ZERO = 1e-12
 _UNLIMITED = 1 << 40
-_COUNTED_AS = 8
+SETS_KEPT = 100
+"""Sets of a search that are kept: the last ones found, which are the best."""
+COUNTED_AS = 8
 """A set that is looked at by itself counts as so many that are looked at all at once."""
 
 
@@ -61,7 +65,7 @@ class KnapsackResult:
     """Result of a search.
 
     Attributes:
-        task_sets: Sets above the limit of worth, the best one last.
+        task_sets: Sets above the limit of worth, the best one last; no more than `SETS_KEPT`.
         bound: Upper bound of the worth of any task set.
         nodes: Number of sets examined.
     """
@@ -204,12 +208,6 @@ class RoomBound:
         self._flat = table.ravel()
         self._item = self._flat.item
 
-    def bounds(self, rooms: Ints) -> Floats:
-        """`bound` of several rooms, a row each."""
-        row, column = rooms[:, 0] * self._strides[0], rooms[:, 1] // self._cpu * self._strides[1]
-        bounds: Floats = self._flat[row + column + rooms[:, 2] // self._memory]
-        return bounds
-
     def bound(self, gpus: int, cpus: int, memory: int) -> float:
         """The most that fits into this room can be worth."""
         row, column = gpus * self._strides[0], cpus // self._cpu * self._strides[1]
@@ -227,7 +225,9 @@ def search(question: KnapsackProblem) -> KnapsackResult:
     # Tasks that ask for nothing are on board in any case.
     free = (need == 0).all(axis=1) & (value > 0) & (counts > 0)
     base = [(int(number), int(counts[number])) for number in np.flatnonzero(free)]
-    extra = float((value[free] * counts[free]).sum())
+    extra = 0.0
+    for number, count in base:
+        extra += float(value[number]) * count
     worth = question.worth - extra
     chosen = items(question, np.where(free, 0.0, value))
     if chosen is None or chosen.whole <= worth:
@@ -270,7 +270,7 @@ class _DepthFirstSearch:
     def run(self, capacity: Ints) -> tuple[list[TaskSetKey], float, int]:
         gpus, cpus, memory, *disk = capacity.tolist()
         self._descend(0, (gpus, cpus, memory, *disk), self._whole, 0.0)
-        return self._found, max(self._best, self._bound), self._nodes
+        return self._found[-SETS_KEPT:], max(self._best, self._bound), self._nodes
 
     def _descend(self, first: int, room: tuple[int, ...], share: float, value: float) -> None:
         """Add tasks of the classes from `first` on to what is on the path."""
@@ -283,7 +283,7 @@ class _DepthFirstSearch:
                 # Whatever the others add is bounded by the next one's ratio.
                 self._bound = max(self._bound, value + share * ratio[item])
                 return
-            self._sets.spend(WorkKind.SET, _COUNTED_AS)
+            self._sets.spend(WorkKind.SET, COUNTED_AS)
             need = self._need[item]
             for count in range(self._fitting(item, room), 0, -1):
                 self._nodes += 1
