@@ -108,20 +108,30 @@ def is_seen(unit: WaitingUnit) -> bool:
     return not (job.stands_in_line and short.has(job.spec.latency, expected))
 
 
-def member_of(
-    part: SeatingPartition, units: Iterable[WaitingUnit], view: InstanceView
-) -> SparedMember:
-    """A member of a pool of a partition, with its guard.
+def members_of(part: SeatingPartition, views: Iterable[InstanceView]) -> list[SparedMember]:
+    """Members of pools of a partition, each with its guard.
 
     Args:
-        part: The partition.
-        units: The units of it that wait.
-        view: The instance.
+        part: The partition, with the units that wait.
+        views: The instances.
     """
+    first: dict[object, tuple[Rank, WaitingUnit]] = {}
+    for unit in waiting(part):
+        run, rank = unit.runs[0], unit.rank
+        # Units that are alike in these guard the same members.
+        kind = unit.job.id, run.held, run.task.demand
+        if kind not in first or rank < first[kind][0]:
+            first[kind] = rank, unit
+    return [_member(part, first.values(), view) for view in views]
+
+
+def _member(
+    part: SeatingPartition, units: Iterable[tuple[Rank, WaitingUnit]], view: InstanceView
+) -> SparedMember:
     member = SparedMember(part.name, view)
     ranks = (
-        unit.rank
-        for unit in units
+        rank
+        for rank, unit in units
         if (unit.claims(member) or not is_seen(unit))
         and hosts(view.offering, unit.runs[0].task.demand)
     )

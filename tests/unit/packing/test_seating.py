@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
 
 from eva_master.model.catalog import Offering
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
 from eva_master.packing.parts.seating import (
     PoolSeating,
     SeatingPartition,
     SparedMember,
     UnitSeat,
-    member_of,
+    is_seen,
+    members_of,
     waiting,
 )
+from eva_master.packing.valuation.reservation_price import hosts
 from eva_master.testing.job_views import job_view
 from eva_wire.values.bounds import JobKind
 from eva_wire.values.ids import InstanceId, JobId, Millis, run_id
@@ -97,11 +101,54 @@ def test_who_comes_first_in_the_pool_keeps_it(guard: tuple[int, int], complete: 
 def test_the_guard_is_the_first_that_would_fit() -> None:
     of = part(4, catalog=(MEDIUM,), priority=3, since=7)
     of = replace(of, lines={JobId("gang-1"): frozenset({"p"})})
-    units = list(waiting(of))
     large = InstanceView(InstanceId("a"), MEDIUM, (), ready=True, pool="p")
-    assert member_of(of, units, large).guard == (-3, 7)
-    assert member_of(of, units, replace(large, offering=SMALL)).guard is None
-    assert member_of(of, units, replace(large, pool="q")).guard is None
+    others = replace(large, offering=SMALL), replace(large, pool="q")
+    guards = [member.guard for member in members_of(of, [large, *others])]
+    assert guards == [(-3, 7), None, None]
+
+
+def crowd(seed: int) -> SeatingPartition:
+    """A partition in which tasks of three jobs wait, two of these in lines."""
+    choose = random.Random(seed)
+    jobs, runs = list[JobView](), list[RunView]()
+    for number in range(3):
+        job = JobId(f"job-{number}")
+        own = [
+            RunView(
+                run_id(job, n),
+                job,
+                task(choose.choice((2, 4, 8))),
+                None,
+                pinned=False,
+                running=False,
+                held=choose.random() < 0.5,
+                since_ms=Millis(choose.randint(0, 99)),
+            )
+            for n in range(6)
+        ]
+        kind, priority = choose.choice(tuple(JobKind)), choose.randint(0, 1)
+        jobs.append(job_view(job, kind, [run.id for run in own], priority=priority))
+        runs += own
+    lines = {job.id: frozenset(choose.sample("pq", choose.randint(0, 2))) for job in jobs[1:]}
+    return SeatingPartition("", Snapshot(Millis(0), (), tuple(jobs), tuple(runs), ()), lines)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_each_guard_is_the_first_of_all_that_wait(seed: int) -> None:
+    of = crowd(seed)
+    views = [
+        InstanceView(InstanceId(offering.id + pool), offering, (), ready=True, pool=pool)
+        for offering in (SMALL, MEDIUM, LARGE)
+        for pool in "pq"
+    ]
+    for member in members_of(of, views):
+        ranks = (
+            unit.rank
+            for unit in waiting(of)
+            if (unit.claims(member) or not is_seen(unit))
+            and hosts(member.view.offering, unit.runs[0].task.demand)
+        )
+        assert member.guard == min(ranks, default=None)
 
 
 def test_one_quota_is_one_for_all_types() -> None:

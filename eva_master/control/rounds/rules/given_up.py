@@ -34,7 +34,7 @@ from eva_master.packing.parts.seating import (
     SparedMember,
     WaitingUnit,
     is_seen,
-    member_of,
+    members_of,
     waiting,
 )
 from eva_master.packing.plan_effect import PlanEffect
@@ -188,8 +188,7 @@ class PoolMembers:
             return GivenUp(seen)
         own = self._of(self._partition, seen)
         parts = [own, *self._others(whole)]
-        own_units = list(waiting(own))
-        members = [member_of(own, own_units, view) for view in empty]
+        members = members_of(own, empty)
         seating = PoolSeating(parts, self._cluster_left(), members, refused=self._refused)
         handed: dict[InstanceId, JobId] = {}
         released: dict[InstanceId, JobId] = {}
@@ -298,10 +297,7 @@ class PoolMembers:
         if not others:
             return effect
         own = self._of(self._partition, effect.now, plan.lines)
-        own_units = list(waiting(own))
-        members = [
-            member_of(own, own_units, views[InstanceId(str(member))]) for member in sorted(stated)
-        ]
+        members = members_of(own, [views[InstanceId(str(member))] for member in sorted(stated)])
         seating = PoolSeating(others, self._cluster_left(), members, refused=self._refused)
         going: set[InstanceId | int] = set()
         for unit in self._candidates(others, whole):
