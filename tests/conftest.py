@@ -8,6 +8,7 @@ import importlib.util
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterator
 from itertools import groupby
@@ -30,6 +31,7 @@ pytest.register_assert_rewrite(
 
 _E2E = Path(__file__).with_name("e2e")
 _INTEGRATION = Path(__file__).with_name("integration")
+_POLLER_KEPT = pytest.StashKey[bool]()
 
 # How long an example takes says something of the machine alone. Which examples there are does not
 # depend on luck, but for those who look for new ones (`make explore`). Those also look for smaller
@@ -161,6 +163,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if any(item.get_closest_marker(marker) for marker in _OF_ROOT):
             item.add_marker("root")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Keeps gRPC's poller for asyncio to the end, from the first test that may need it.
+
+    The poller ends with the last server or channel. A garbage collection that finds that one, left
+    by a test that failed, would wait for the poller's thread, which waits for the collection.
+    """
+    wanted = "grpc" in sys.modules and item.get_closest_marker("asyncio") is not None
+    if wanted and not item.session.stash.get(_POLLER_KEPT, False):
+        sys.modules["grpc"].aio.init_grpc_aio()
+        item.session.stash[_POLLER_KEPT] = True
 
 
 @pytest.fixture(autouse=True)
