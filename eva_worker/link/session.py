@@ -14,6 +14,7 @@ import structlog
 
 from eva_wire._proto import worker_pb2 as pb
 from eva_wire._proto.worker_pb2_grpc import WorkersStub
+from eva_worker.at_once import failure_of
 from eva_worker.attach.attachments import Dial
 from eva_worker.errors import BadOrder, NotEnrolled
 from eva_worker.files.task_log import follow
@@ -76,6 +77,7 @@ class Session:
         self._told: dict[TaskKey, Progress] = {}
         self._followers: dict[str, asyncio.Task[None]] = {}
         self._background: set[asyncio.Task[None]] = set()
+        self._failure: BaseException | None = None
         self.ended = asyncio.Event()
 
     async def run(self, up: Callable[[], None]) -> None:
@@ -87,10 +89,12 @@ class Session:
         Raises:
             grpc.aio.AioRpcError: The stream broke, or was refused.
             TimeoutError: The master accepted the call but did not answer.
+            Exception: An unforeseen error, of work in the background too: without it the master
+                would hear of a beat, a lease or a start no more, and of the session all the same.
         """
         self.send(pb.WorkerMessage(register=self._register()))
         self._told = dict(self._tasks.progress())  # The Register message contains it.
-        call = self._stub.Session(self._outgoing())
+        self._call = call = self._stub.Session(self._outgoing())
         try:
             async with asyncio.timeout(_WELCOME_S):
                 first = await call.read()
@@ -99,9 +103,9 @@ class Session:
             welcome = wire.welcome(first.welcome)
             await self._welcomed(welcome)
             up()
-            self._spawn(self._beat(welcome.heartbeat_ms / 1000))
+            self._spawn(self._beat(welcome.heartbeat_ms / 1000), "heartbeat")
             if self._fence.needed:
-                self._spawn(self._keep_lease())
+                self._spawn(self._keep_lease(), "requests for the lease")
             # Changes between Register and now were sent to no session.
             self._send_all(wire.all_reports(self._tasks.reports()))
             if notice := self._notice():
@@ -117,6 +121,8 @@ class Session:
             for each in work:
                 each.cancel()
             await asyncio.gather(*work, return_exceptions=True)
+            if self._failure:
+                raise self._failure
 
     def send(self, message: pb.WorkerMessage) -> None:
         """Queue a message; messages are sent in order."""
@@ -169,13 +175,14 @@ class Session:
                     order = _checked(message.start.order)
                     secrets = wire.secrets(message.start)
                     if self._fence.needed:
-                        self._spawn(self._start_leased(order, secrets))
+                        self._spawn(self._start_leased(order, secrets), f"start of {order.key}")
                     else:
                         await self._tasks.start(order, secrets)
                 case "stop":
                     await self._tasks.stop(wire.key(message.stop), message.stop.grace_ms)
                 case "fetch":
-                    self._spawn(self._fetch(_checked(message.fetch.order)))
+                    order = _checked(message.fetch.order)
+                    self._spawn(self._fetch(order), f"fetch for {order.key}")
                 case "forget":
                     await self._tasks.forget(wire.key(message.forget))
                 case "sync":
@@ -244,10 +251,18 @@ class Session:
     def _send_chunk(self, chunk: pb.LogChunk) -> None:
         self.send(pb.WorkerMessage(log=chunk))
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Begin work that goes on beside the exchange; its failure ends the session."""
+
+        def done(task: asyncio.Task[None]) -> None:
+            self._background.discard(task)
+            if not self.ended.is_set() and (error := failure_of(task)):
+                self._failure = self._failure or error
+                self._call.cancel()
+
+        task = asyncio.create_task(work, name=name)
         self._background.add(task)
-        task.add_done_callback(self._background.discard)
+        task.add_done_callback(done)
 
 
 class MasterLink:

@@ -52,7 +52,9 @@ async def ended(agent: Process) -> tuple[int | None, str]:
     return agent.returncode, said.decode()
 
 
-@pytest.mark.parametrize("work", [f"life of {RUN}#1", "link to the master", "watch of the lease"])
+@pytest.mark.parametrize(
+    "work", [f"life of {RUN}#1", "link to the master", "watch of the lease", "heartbeat"]
+)
 async def test_the_next_agent_reports_the_end_of_a_task(
     master: FakeMaster, tmp_path: Path, work: str
 ) -> None:
