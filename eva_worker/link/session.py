@@ -89,8 +89,8 @@ class Session:
         Raises:
             grpc.aio.AioRpcError: The stream broke, or was refused.
             TimeoutError: The master accepted the call but did not answer.
-            Exception: An unforeseen error, of work in the background too: without it the master
-                would hear of a beat, a lease or a start no more, and of the session all the same.
+            Exception: An unforeseen error, of work in the background too. The session would seem
+                well without its heartbeat, and a task whose start failed would be waited for.
         """
         self.send(pb.WorkerMessage(register=self._register()))
         self._told = dict(self._tasks.progress())  # The Register message contains it.
