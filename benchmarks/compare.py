@@ -30,7 +30,7 @@ from functools import reduce
 from pathlib import Path
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtrit
 
 from benchmarks.harness import ROOT, Figures, Rows, end_children_at_sigterm, surroundings
 
@@ -140,7 +140,7 @@ def interval(base: Sequence[float], new: Sequence[float]) -> tuple[float, float,
     logs = np.log(np.asarray(new) / np.asarray(base))
     mean = float(np.mean(logs))
     error = float(np.std(logs, ddof=1)) / len(logs) ** 0.5
-    reach = float(stats.t.ppf((1 + _CONFIDENCE) / 2, len(logs) - 1)) * error
+    reach = float(stdtrit(len(logs) - 1, (1 + _CONFIDENCE) / 2)) * error
     ratio, low, high = np.exp([mean, mean - reach, mean + reach]).tolist()
     return ratio, low, high
 

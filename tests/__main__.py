@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -37,9 +37,19 @@ _MOST_FAILED = 20
 _LONGEST_REASON = 400
 _TAIL = 1 << 16
 _FORMATS = re.compile(r"\x1b\[[\d;]*m")
+_COLLECTED = re.compile(r"^(\S.*\.py): \d+$", re.MULTILINE)
 _PYTEST = (sys.executable, "-m", "pytest")
+_COLLECT = (*_PYTEST, "--collect-only", "-qq", "-p", "no:cacheprovider")
+_END_TO_END = "tests/e2e"
 _TESTS = Path(__file__).parent
 _NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
+
+LISTS = {
+    "": "not root and not long",
+    "long": "not root and (long or drawn)",
+    "root": "root",
+}
+"""By name, the markers of the tests that run together; the first list has no option."""
 
 
 @dataclass(frozen=True)
@@ -57,32 +67,29 @@ class Part:
     fine: tuple[int, ...] = ()
 
 
-def parts(colour: bool, *, long: bool = False, root: bool = False) -> tuple[Part, Part]:
-    """The tests. Several run at once; of those that only wait, more.
+def parts(which: str, files: Sequence[str] = (), colour: bool = False) -> tuple[Part, Part]:
+    """The tests of a list. Several run at once; of those that only wait, more.
 
     Args:
+        which: The name of the list, a key of `LISTS`.
+        files: Those with such tests; empty for all files.
         colour: Whether the first part's output is to have colours.
-        long: Whether these are the tests that take long, or all others.
-        root: Whether these are the tests that need root, all of them; the others need none.
     """
     # Tests that take long wait for longer, and few of them compute.
-    which, beside = "not root and not long", "3"
-    if long:
-        which, beside = "not root and (long or drawn)", "5"
-    elif root:
-        which, beside = "root", "3"
-    main = ("-m", f"{which} and not waits", "--durations=30", "-n", "4", "--dist", "worksteal")
+    beside = "5" if which == "long" else "3"
+    chosen = f"{LISTS[which]} and not waits"
+    main = ("-m", chosen, "--durations=30", "-n", "4", "--dist", "worksteal", *files)
     shown = ("--color=yes",) if colour else ()
     waits = (
         "-m",
-        f"{which} and waits",
+        f"{LISTS[which]} and waits",
         "-n",
         beside,
         "--dist",
         "load",
         "--maxschedchunk",
         "1",
-        "tests/e2e",
+        *([file for file in files if file.startswith(_END_TO_END)] or [_END_TO_END]),
     )
     own = ("-p", "no:cacheprovider")  # What failed last is the other part's to remember.
     return (
@@ -92,29 +99,36 @@ def parts(colour: bool, *, long: bool = False, root: bool = False) -> tuple[Part
     )
 
 
-def compile_tests(tests: Path = _TESTS) -> None:
-    """Compile what is not compiled, once; workers that start together would each do it all.
+def files_of(which: str, tests: Path = _TESTS) -> list[str]:
+    """The files with tests of a list; what is not compiled is compiled on the way, once.
 
-    Of files that cannot be imported the workers will complain.
+    Workers that start together would each compile it all, and each collect every file for the few
+    tests that take long or need root. Of files that cannot be imported the workers will complain.
 
     Args:
+        which: The name of the list, a key of `LISTS`. Nearly all files have tests of the first, so
+            of that one those not compiled are collected, and no files are named.
         tests: Where the files are.
     """
-    missing = [str(file) for file in sorted(tests.rglob("test_*.py")) if not _compiled(file)]
-    shares = max(1, min(len(missing), os.cpu_count() or 1))
+    files = [file for file in sorted(tests.rglob("test_*.py")) if which or not _compiled(file)]
+    names = [os.path.relpath(file) for file in files]
+    shares = min(len(names), os.cpu_count() or 1)
     running = [
         subprocess.Popen(
-            [*_PYTEST, "--collect-only", "-qq", "-p", "no:cacheprovider", *missing[n::shares]],
+            [*_COLLECT, "-m", LISTS[which], *names[n::shares]],
             env=_environment(),
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
         for n in range(shares)
-        if missing
     ]
-    for process in running:
-        process.wait()
+    found: set[str] = set()
+    for n, process in enumerate(running):
+        said = process.communicate()[0].decode(errors="replace")
+        whole = process.returncode in (0, _NOTHING_COLLECTED)
+        found.update(_COLLECTED.findall(said) if whole else names[n::shares])
+    return sorted(found) if which else []
 
 
 def _compiled(test: Path) -> bool:
@@ -238,8 +252,8 @@ if __name__ == "__main__":
     chosen = parser.parse_args()
     if chosen.root and os.geteuid() != 0:
         parser.error("only root can run the tests that need root")
-    if not (chosen.long or chosen.root):
+    which = "long" if chosen.long else "root" if chosen.root else ""
+    if not which:
         os.environ[FEWER_EXAMPLES] = "1"
-    compile_tests()
-    shown = parts(colour=sys.stdout.isatty(), long=chosen.long, root=chosen.root)
+    shown = parts(which, files_of(which), sys.stdout.isatty())
     sys.exit(run(*shown, sys.stdout.buffer))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
-from scipy.stats import t as student  # type: ignore[import-untyped]
+from scipy.special import stdtrit  # type: ignore[import-untyped]
 
 from eva_lab.experiments.runs import Cell, Result, Results
 from eva_lab.experiments.schema import ExperimentPlan, Value
@@ -46,7 +46,7 @@ class SeedMean:
         """Estimate the mean of at least one value, by Student's distribution."""
         if len(values) < 2:
             return cls(values[0], None, 1)
-        quantile = float(student.ppf((1 + _CONFIDENCE) / 2, len(values) - 1))
+        quantile = float(stdtrit(len(values) - 1, (1 + _CONFIDENCE) / 2))
         half = quantile * stdev(values) / math.sqrt(len(values))
         return cls(fmean(values), half, len(values))
 

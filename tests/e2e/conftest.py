@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import tempfile
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
@@ -27,8 +28,9 @@ _CLUSTERS = pytest.StashKey[list[Cluster]]()
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Everything here is end to end. Who needs a time limit of their own take longest and begin."""
+    here = f"{Path(__file__).parent}{os.sep}"
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if str(item.path).startswith(here):
             item.add_marker("e2e")
     items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
 

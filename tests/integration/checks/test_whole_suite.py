@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.__main__ import Part, closing_line, compile_tests, failed_tests, parts, run
+from tests.__main__ import LISTS, Part, closing_line, failed_tests, files_of, parts, run
 from tests.fakes.patience import DEADLINE_S
 
 ROOT = Path(__file__).parents[3]
@@ -104,16 +104,50 @@ def test_tests_are_compiled_once_whatever_the_environment_says(
 ) -> None:
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     (tmp_path / "test_fine.py").write_text("def test_a(): assert True\n")
-    compile_tests(tmp_path)
+    files_of("", tmp_path)
     (made,) = tmp_path.glob("__pycache__/test_fine.*-pytest-*.pyc")
     before = made.stat()
-    compile_tests(tmp_path)
+    files_of("", tmp_path)
     assert made.stat() == before
     (tmp_path / "test_broken.py").write_text("def test_b(: assert True\n")
-    compile_tests(tmp_path)  # It is the workers' to complain.
+    files_of("", tmp_path)  # It is the workers' to complain.
     (tmp_path / "test_fine.py").write_text("def test_a(): assert 1 + 1 == 2\n")
-    compile_tests(tmp_path)
+    files_of("", tmp_path)
     assert made.stat().st_mtime_ns > before.st_mtime_ns
+
+
+def test_workers_are_given_the_files_of_their_list(tmp_path: Path) -> None:
+    """Among them those that cannot be imported, which a worker has to tell."""
+    marked = "import pytest\n@pytest.mark.{}\ndef test_a(): pass\n"
+    for name, text in (
+        ("test_plain.py", "def test_a(): pass\n"),
+        ("test_long one.py", marked.format("long")),
+        ("test_root.py", marked.format("root")),
+        ("test_drawn.py", marked.format("drawn")),
+    ):
+        (tmp_path / name).write_text(text)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    long\n    root\n    drawn\n")
+
+    def names(which: str) -> list[str]:
+        return [Path(file).name for file in files_of(which, tmp_path)]
+
+    assert names("") == []
+    assert names("long") == ["test_drawn.py", "test_long one.py"]
+    assert names("root") == ["test_root.py"]
+    (tmp_path / "test_broken.py").write_text("def test_b(: pass\n")
+    assert "test_broken.py" in names("long")
+    assert names("root")[-1] == "test_root.py"
+
+
+def test_parts_without_and_with_files() -> None:
+    """Tests that wait are in one folder; without any of a list's there, none is found."""
+    unit, whole = "tests/unit/test_a.py", "tests/e2e/test_b.py"
+    for part, expected in zip(
+        (*parts(""), *parts("long", [whole, unit]), *parts("root", [unit])),
+        ([], ["tests/e2e"], [whole, unit], [whole], [unit], ["tests/e2e"]),
+        strict=True,
+    ):
+        assert [it for it in part.command if it.startswith("tests/")] == expected
 
 
 def lists() -> dict[str, Callable[[Collection[str]], bool]]:
@@ -122,10 +156,10 @@ def lists() -> dict[str, Callable[[Collection[str]], bool]]:
     The second part of each command looks for tests from end to end alone.
     """
     found: dict[str, Callable[[Collection[str]], bool]] = {}
-    for command in ("test", "long", "root"):
-        for part in parts(colour=False, long=command == "long", root=command == "root"):
+    for which in LISTS:
+        for part in parts(which):
             expression = part.command[part.command.index("-m", 2) + 1]
-            found[f"{command}: {part.name}"] = partial(_chosen, expression)
+            found[f"{which or 'test'}: {part.name}"] = partial(_chosen, expression)
     return found
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import invgamma, norm
+from scipy.special import gammainccinv, ndtr
 
 from eva_master.learning.run_times.posterior import NONE_FINISHED, Belief, Finished, Prior
 from eva_master.model.arithmetic.fixed_point import log_ppm
@@ -38,13 +38,14 @@ class Grid:
         share = np.concatenate([inner / _STEPS, inner[1:-1], 1 - inner / _STEPS])
         width = np.full(len(share), 1 / _STEPS)
         width[:_STEPS] = width[-_STEPS:] = 1 / _STEPS**2
-        variance = invgamma.ppf(share, shape, scale=scale)
+        variance = scale / gammainccinv(shape, share)  # Inverse gamma.
         steps = np.linspace(-12, 12, 3 * _STEPS)
         centre, deviation = belief.log / MILLION, np.sqrt(variance / (belief.weight / MILLION))
         self.mean = centre + steps[:, None] * deviation[None, :]
-        weight = norm.pdf(steps)[:, None] * width[None, :]
+        weight = np.exp(-(steps[:, None] ** 2) / 2) * width[None, :]
         for took in took_ms:
-            weight = weight * norm.pdf(log(took), self.mean, np.sqrt(variance)[None, :])
+            away = (log(took) - self.mean) ** 2 / variance[None, :]
+            weight = weight * np.exp(-away / 2) / np.sqrt(variance)[None, :]
         self.weight = weight / weight.sum()
         self.deviation = np.sqrt(variance)[None, :]
 
@@ -52,7 +53,7 @@ class Grid:
         return float((self.weight * self.mean).sum())
 
     def exceeds(self, time_ms: int) -> float:
-        return float((self.weight * norm.sf(log(time_ms), self.mean, self.deviation)).sum())
+        return float((self.weight * ndtr((self.mean - log(time_ms)) / self.deviation)).sum())
 
 
 @pytest.mark.parametrize(
