@@ -10,8 +10,23 @@ from eva_master.model.events import Event
 from eva_wire.values.ids import Millis
 
 
+class Timer:
+    """An action to come.
+
+    Attributes:
+        happens: The action; `None` once it has begun or is cancelled.
+    """
+
+    __slots__ = ("happens",)
+
+    def __init__(self, happens: Callable[[], None]) -> None:
+        self.happens: Callable[[], None] | None = happens
+
+
 class Timeline:
     """A clock and a queue of actions. Actions due at the same time run in the order of entry.
+
+    Cancelled ones are forgotten before they are half of the queue.
 
     Args:
         start: Milliseconds since the epoch at which the simulation begins.
@@ -19,26 +34,45 @@ class Timeline:
 
     def __init__(self, start: Millis = Millis(0)) -> None:
         self._now = start
-        self._agenda: list[tuple[Millis, int, Callable[[], None]]] = []
+        self._agenda: list[tuple[Millis, int, Timer]] = []
+        self._cancelled = 0
         self._order = count()
 
     def now(self) -> Millis:
         """The virtual time in milliseconds since the epoch."""
         return self._now
 
-    def after(self, delay_ms: int, happens: Callable[[], None]) -> None:
+    def after(self, delay_ms: int, happens: Callable[[], None]) -> Timer:
         """Schedule an action after a delay in milliseconds."""
-        when = Millis(self._now + max(0, delay_ms))
-        heapq.heappush(self._agenda, (when, next(self._order), happens))
+        when, timer = Millis(self._now + max(0, delay_ms)), Timer(happens)
+        heapq.heappush(self._agenda, (when, next(self._order), timer))
+        return timer
+
+    def cancel(self, timer: Timer) -> None:
+        """Have an action not happen; no effect if it has begun."""
+        if timer.happens is None:
+            return
+        timer.happens = None
+        self._cancelled += 1
+        if self._cancelled * 2 > len(self._agenda):
+            self._agenda = [entry for entry in self._agenda if entry[2].happens is not None]
+            heapq.heapify(self._agenda)
+            self._cancelled = 0
 
     def next(self) -> Millis | None:
         """The time of the next action; `None` if there is none."""
+        while self._agenda and self._agenda[0][2].happens is None:
+            heapq.heappop(self._agenda)
+            self._cancelled -= 1
         return self._agenda[0][0] if self._agenda else None
 
     def advance(self) -> None:
-        """Advance the clock to the next action and run it."""
-        when, _, happens = heapq.heappop(self._agenda)
+        """Advance the clock to the next action and run it; there must be one."""
+        self.next()
+        when, _, timer = heapq.heappop(self._agenda)
+        happens, timer.happens = timer.happens, None
         self._now = max(self._now, when)
+        assert happens is not None
         happens()
 
     def sleep_until(self, when: Millis) -> None:

@@ -243,19 +243,18 @@ class ProgressModel:
             return False
         now = self._timeline.now()
         attempt.context(now, speed)
+        if attempt.end is not None:
+            self._timeline.cancel(attempt.end)
+            attempt.end = None
         if speed <= 0:
             return True
-        epoch, work = attempt.epoch, attempt.work
+        work = attempt.work
         due = work.total_ms if not work.failures else work.total_ms / (2 + len(work.failures))
         if attempt.until_ms is not None:
             due = attempt.until_ms if not work.failures else min(due, attempt.until_ms)
         rest_ms = max(0, attempt.left_ms(due, now))
-        self._timeline.after(rest_ms, lambda: self._over(attempt, epoch))
+        attempt.end = self._timeline.after(rest_ms, lambda: self._finish(attempt))
         return True
-
-    def _over(self, attempt: SimulatedAttempt, epoch: int) -> None:
-        if attempt.epoch == epoch:
-            self._finish(attempt)
 
 
 def _part(attempt: SimulatedAttempt) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import ceil
 
+from eva_lab.simulator.cluster.clock import Timer
 from eva_master.model.actions import TaskOrder
 from eva_master.model.events import Phase, RunReport
 from eva_master.model.forks.merging import PartFate
@@ -111,8 +112,8 @@ class SimulatedAttempt:
         family_speed: How fast it runs alone on the family of its instance.
         done_ms: Work done at `at_ms`; it grows at `speed` from then on.
         generation: The newest checkpoint that it resumed from or published.
-        epoch: Number of changes of speed, so that an outdated end of work is recognised.
-        watch: Number of changes that restart a measurement, likewise.
+        end: Timer of the end of its work at this speed; `None` if it makes no progress.
+        watch: Number of changes that restart a measurement, so that an outdated one is recognised.
         cold: Whether it has not been measured yet since its start.
         together_ms: When the last of its crew had started, `None` before.
         halted_ms: When it was told to stop or ended, `None` before.
@@ -136,7 +137,7 @@ class SimulatedAttempt:
     generation: int = 0
     at_ms: int = 0
     speed: float = 0.0
-    epoch: int = 0
+    end: Timer | None = None
     watch: int = 0
     cold: bool = True
     together_ms: int | None = None
@@ -170,7 +171,6 @@ class SimulatedAttempt:
         self.done_ms = self.done(now)
         self.at_ms = now
         self.speed = speed
-        self.epoch += 1
 
     def saved(self, now: int) -> float:
         """The work in the last checkpoint that its program has written by itself.
