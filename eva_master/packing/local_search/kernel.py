@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from eva_master.packing.compiled.library import WORK, Input, Output
 from eva_master.packing.local_search.kernel_loads import LARGEST, KernelLoads
 from eva_master.packing.local_search.load_cache import LoadCache
+from eva_master.packing.local_search.reference import MOST_DISMANTLED
 from eva_master.packing.local_search.search_start import SearchResult, SearchStart
 from eva_wire.values.ids import MILLION
 
@@ -104,12 +105,15 @@ class KernelSearch:
 
 
 def small_enough(start: SearchStart, cache: LoadCache) -> bool:
-    """Whether all costs of a problem fit the kernel's integers."""
-    dearest = max((cost for cost, _ in cache.buyable), default=0)
+    """Whether all costs of a problem fit the kernel's integers.
+
+    A trial is over once it costs more than the configuration before, except for what counts as
+    paid: the instances taken apart and one that is bought.
+    """
+    dearest = max((*start.prices, *(cost for cost, _ in cache.buyable)), default=0)
     lost = sum(map(cache.most_lost.__getitem__, start.classes)) * MILLION
-    charges = sum(start.charges) * MILLION
-    parts = (start.total, sum(start.move_costs), charges, sum(start.prices), lost)
-    return sum(parts) + dearest * (len(start.ids) + 1) < LARGEST
+    last_step = dearest + lost + sum(start.charges) * MILLION + sum(start.move_costs)
+    return start.total + (MOST_DISMANTLED + 1) * dearest + last_step < LARGEST
 
 
 def _arrays(start: SearchStart, cache: LoadCache, memory: KernelLoads) -> dict[str, array[int]]:

@@ -19,7 +19,7 @@ from eva_wire.values.ids import Workload
 
 NEVER = 1 << 61
 """A cost above every other one, as the kernel knows it."""
-LARGEST = 1 << 58
+LARGEST = 1 << 60
 """Problems whose costs may come to more than this are not for the kernel."""
 REMEMBERED = 400_000
 """Loads that the kernel remembers from round to round."""

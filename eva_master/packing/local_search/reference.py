@@ -25,6 +25,7 @@ from eva_wire.values.ids import MILLION
 
 _SHARE_BY_INSTANCES = (0.1, 0.2, 0.5, 0.8)
 """Share of trials in which at most one, two, ... instances are taken apart; the rest: five."""
+MOST_DISMANTLED = len(_SHARE_BY_INSTANCES) + 1
 _SHARE_ALONE = 0.5
 """Share of trials in which the next instance is taken apart alone, until each was once."""
 _SHARE_BUYING = 0.5

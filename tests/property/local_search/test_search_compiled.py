@@ -14,6 +14,7 @@ from eva_master.packing.configuration.build import configure, waiting
 from eva_master.packing.local_search import reference
 from eva_master.packing.local_search.cost_model import CostWeights
 from eva_master.packing.local_search.kernel import KernelSearch, small_enough
+from eva_master.packing.local_search.kernel_loads import LARGEST
 from eva_master.packing.local_search.load_cache import LoadCache
 from eva_master.packing.local_search.search_start import search_start
 from eva_master.packing.problem import Problem, Valuation
@@ -23,7 +24,7 @@ from tests.fakes.snapshots import Cluster, offer, table, task
 from tests.property.local_search.test_search import clusters
 
 DRAWS = reference.CHOICE_DRAWS + reference.ORDER_DRAWS
-MOST = (1 << 58) // 10**12
+MOST = LARGEST // 10**12
 """Dollars an hour above which the kernel is not asked."""
 
 
