@@ -6,16 +6,23 @@ policy keeps one cache and passes it to everything that it calls. Every part of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
 from eva_master.learning.colocation import recorded
 from eva_master.learning.speeds.type_rates import TypeSpeeds, TypeSpeedsView
 from eva_master.model.catalog import Catalog, Offering
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import Snapshot, StandaloneRates, ThroughputTable
+from eva_master.packing.incremental.present import (
+    PlacedRuns,
+    PresentPlaces,
+    gangs_view,
+    placed_runs,
+)
+from eva_master.packing.incremental.view import IncrementalView
 from eva_master.packing.interference.digest import digest_view
-from eva_master.packing.interference.incremental import IncrementalView
 from eva_master.packing.interference.inference import Averaged, Row, averaged_view, inferred_view
 from eva_master.packing.interference.observations import ObservationIndex, observations_view
 from eva_master.packing.interference.throughput import ExactThroughput, ThroughputModel
@@ -44,10 +51,13 @@ class PlannerCache:
 
     Attributes:
         shapes: Shapes and prices of tasks.
+        present: Present places of task runs.
     """
 
     def __init__(self) -> None:
         self.shapes = TaskShapes()
+        self.present = PresentPlaces()
+        self._placed, self._gangs = placed_runs(), gangs_view()
         self._averaged: IncrementalView[Row, Averaged] = averaged_view()
         self._inferred: dict[int, IncrementalView[Row, ThroughputTable]] = {}
         self._observations = observations_view()
@@ -77,6 +87,14 @@ class PlannerCache:
             values[key] = make()
         value: V = values[key]
         return value
+
+    def placed(self, snapshot: Snapshot) -> PlacedRuns:
+        """Facts about the task runs of a snapshot."""
+        return self._placed.of(snapshot.runs)
+
+    def gangs(self, snapshot: Snapshot) -> Sequence[JobView]:
+        """The gangs of more than one task run, sorted by id."""
+        return self._gangs.of(snapshot.jobs)
 
     def digest(self, table: ThroughputTable, rates: StandaloneRates | None = None) -> str:
         """Digest of the learned co-location, and of tasks' rates alone."""

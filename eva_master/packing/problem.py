@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,6 +16,7 @@ from eva_master.model.catalog import InstanceType, Offering, ids_of
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import InstanceView, Snapshot, ThroughputTable
 from eva_master.model.values import by_id
+from eva_master.packing.incremental.present import PlacedRuns, PresentCluster, TaskSet
 from eva_master.packing.interference.throughput import UNPROFILED, Ints, alone_with_its_gang
 from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.profiling import late_in_company, unprofiled
@@ -23,11 +25,10 @@ from eva_master.packing.valuation.reservation_price import worths
 from eva_master.packing.valuation.task_classes import UNKNOWN, PricedShape, RankedClass, TaskClass
 from eva_master.packing.valuation.task_shapes import TaskShape, TaskTraits
 from eva_master.packing.valuation.vectors import IMPOSSIBLE, WIDTH, Vector, vector
-from eva_wire.values.bounds import JobKind
 from eva_wire.values.ids import MILLION, Family, InstanceId, OfferingId, RunId, Workload, base_of
 
-TaskSet = Mapping[int, int]
-"""The tasks on an instance: class number -> how many."""
+_ClassKey = tuple[TaskShape, Workload, int]
+"""Shape, label and charge of a class: no two classes have all three in common."""
 Money = npt.NDArray[Any]
 """Micro-dollars per hour (or millionths of one), per class; Python integers where 64 bits might
 not do."""
@@ -78,19 +79,6 @@ class Valuation:
         if self.by_base:
             table = cache.by_base(table)
         return cache.with_pairs(table, self.default_ppm) if self.infer_pairs else table
-
-
-@dataclass(frozen=True, slots=True)
-class PresentCluster:
-    """The cluster as it is.
-
-    Attributes:
-        places: Of every task run that is on a live instance or about to be.
-        task_sets: Of every live instance that holds one.
-    """
-
-    places: Mapping[RunId, InstanceId]
-    task_sets: Mapping[InstanceId, TaskSet]
 
 
 class Problem:
@@ -175,55 +163,49 @@ class Problem:
         traits = self.cache.shapes.of(self.snapshot.runs)
         shape_of, shape_in_gang = self._shapes_of(traits, multi_task_view)
         priced = self._prices.priced([*shape_of.values(), *shape_in_gang.values()])
-        gangs = {}
+        charges = {}
         if multi_task_view:
-            gangs = self._gang_charges(priced, shape_of, shape_in_gang, traits)
-        keys: dict[tuple[TaskShape, Workload, int], list[RunId]] = {}
-        plain: dict[TaskTraits, list[RunId]] = {}
-        for run, trait in zip(self.snapshot.runs, traits, strict=True):
-            alone = run.id in self._alone
-            if not alone and run.job not in gangs:
-                members = plain.get(trait)
-                if members is None:
-                    shape = shape_of[trait]
-                    key = shape, self._label(trait.workload), priced[shape].price
-                    members = plain[trait] = keys.setdefault(key, [])
-                members.append(run.id)
-                continue
-            shape = shape_in_gang.get(run.id, shape_of[trait])
-            label = self._label(trait.workload)
-            if alone:
-                gang = self._alone[run.id]
-                label = UNPROFILED if gang is None else alone_with_its_gang(gang, label)
-            charge = gangs.get(run.job, priced[shape].price)
-            keys.setdefault((shape, label, charge), []).append(run.id)
-        grouped = sorted(
-            (
-                (self._prices.ranked(priced[shape], workload, charge), members)
-                for (shape, workload, charge), members in keys.items()
-            ),
-            key=lambda item: item[0].rank,
-        )
-        return [ranked for ranked, _ in grouped], {
-            run: number for number, (_, members) in enumerate(grouped) for run in members
+            charges = self._gang_charges(priced, shape_of, shape_in_gang, traits)
+        special: dict[RunId, _ClassKey] = {}
+        for run in self.snapshot.runs if charges or self._alone else ():
+            if run.job in charges or run.id in self._alone:
+                trait = traits[run.id]
+                shape = shape_in_gang.get(run.id, shape_of[trait])
+                label = self._label(trait.workload)
+                if run.id in self._alone:
+                    gang = self._alone[run.id]
+                    label = UNPROFILED if gang is None else alone_with_its_gang(gang, label)
+                special[run.id] = shape, label, charges.get(run.job, priced[shape].price)
+        plain = Counter(traits.values())
+        plain.subtract(map(traits.__getitem__, special))
+        of_kind: dict[TaskTraits, _ClassKey] = {
+            trait: (shape, self._label(trait.workload), priced[shape].price)
+            for trait, shape in shape_of.items()
+            if plain[trait]
         }
+        ranked = {
+            key: self._prices.ranked(priced[key[0]], *key[1:])
+            for key in (*of_kind.values(), *special.values())
+        }
+        keys = sorted(ranked, key=lambda key: ranked[key].rank)
+        numbers = {key: number for number, key in enumerate(keys)}
+        kinds = {trait: numbers[key] for trait, key in of_kind.items()}
+        class_of = {run: kinds[trait] for run, trait in traits.items() if run not in special}
+        class_of.update((run, numbers[key]) for run, key in special.items())
+        return [ranked[key] for key in keys], class_of
+
+    @cached_property
+    def placed(self) -> PlacedRuns:
+        """Facts about all task runs."""
+        return self.cache.placed(self.snapshot)
 
     @cached_property
     def standing(self) -> PresentCluster:
         """The place of every task run now."""
-        places: dict[RunId, InstanceId] = {}
-        task_sets: dict[InstanceId, dict[int, int]] = {}
-        for run in self.snapshot.runs:
-            instance = run.instance
-            if instance is not None and instance in self.instances:
-                places[run.id] = instance
-                number = self.class_of[run.id]
-                counts = task_sets.setdefault(instance, {})
-                counts[number] = counts.get(number, 0) + 1
-        return PresentCluster(places, task_sets)
+        return self.cache.present.of(self.runs, self.placed, self.instances, self.class_of)
 
     def _shapes_of(
-        self, traits: Sequence[TaskTraits], multi_task_view: bool
+        self, traits: Mapping[RunId, TaskTraits], multi_task_view: bool
     ) -> tuple[dict[TaskTraits, TaskShape], dict[RunId, TaskShape]]:
         """Shapes of task runs: their demand, their speed, and their effect on their gang.
 
@@ -234,15 +216,14 @@ class Problem:
         measured, expected = self._measured, self._expected
         shape_of = {
             trait: trait.shape(measured.get(trait.workload, ()), expected.of(trait.workload))
-            for trait in dict.fromkeys(traits)
+            for trait in dict.fromkeys(traits.values())
         }
         shape_in_gang: dict[RunId, TaskShape] = {}
         if multi_task_view and any(shape.part.speeds for shape in shape_of.values()):
-            of_run = {run.id: trait for run, trait in zip(self.snapshot.runs, traits, strict=True)}
             parts_of: dict[tuple[tuple[TaskTraits, ...], bool], list[GangPart] | None] = {}
             for job in self.gangs:
                 gang, split = (
-                    tuple(of_run[name] for name in job.runs),
+                    tuple(traits[name] for name in job.runs),
                     job.spec.training.split_batch,
                 )
                 if (gang, split) not in parts_of:
@@ -264,23 +245,22 @@ class Problem:
     @cached_property
     def gangs(self) -> Sequence[JobView]:
         """Gangs of more than one task run."""
-        return [j for j in self.snapshot.jobs if j.spec.kind is JobKind.GANG and len(j.runs) > 1]
+        return self.cache.gangs(self.snapshot)
 
     def _gang_charges(
         self,
         priced: Mapping[TaskShape, PricedShape],
         shape_of: Mapping[TaskTraits, TaskShape],
         shape_in_gang: Mapping[RunId, TaskShape],
-        traits: Sequence[TaskTraits],
+        traits: Mapping[RunId, TaskTraits],
     ) -> dict[str, int]:
         """Summed reservation prices of each gang's members."""
         jobs = {job.id for job in self.gangs}
         charges: dict[str, int] = dict.fromkeys(jobs, 0)
-        if jobs:
-            for run, trait in zip(self.snapshot.runs, traits, strict=True):
-                if run.job in jobs:
-                    shape = shape_in_gang.get(run.id, shape_of[trait])
-                    charges[run.job] += priced[shape].price
+        for run in self.snapshot.runs if jobs else ():
+            if run.job in jobs:
+                shape = shape_in_gang.get(run.id, shape_of[traits[run.id]])
+                charges[run.job] += priced[shape].price
         return charges
 
     def _label(self, workload: Workload) -> Workload:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from eva_master.learning.colocation import Key, forget, key, observe
 from eva_master.model.planning.snapshot import StandaloneRates, ThroughputTable
-from eva_master.packing.interference.incremental import IncrementalView, changes
+from eva_master.packing.incremental.view import IncrementalView, changes
 from eva_master.packing.local_search.cost_model import CostWeights
 from eva_master.packing.local_search.load_cache import LoadCache
 from eva_master.packing.planner_cache import PlannerCache

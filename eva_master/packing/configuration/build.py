@@ -16,9 +16,10 @@ from eva_master.packing.configuration.move_costs import move_costs
 from eva_master.packing.configuration.unplaced_reason import why_unplaced
 from eva_master.packing.greedy.algorithm1 import PackedSet, Supply, pack
 from eva_master.packing.greedy.backfill import backfill
+from eva_master.packing.incremental.present import TaskSet
 from eva_master.packing.interference.throughput import Ints
 from eva_master.packing.precedence import precedence
-from eva_master.packing.problem import Problem, TaskSet
+from eva_master.packing.problem import Problem
 from eva_master.packing.room import more_of
 from eva_wire.values.bounds import JobKind
 from eva_wire.values.ids import MILLION, InstanceId, OfferingId, RunId

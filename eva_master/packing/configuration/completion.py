@@ -15,7 +15,8 @@ from dataclasses import replace
 from eva_master.model.planning.plan import NewInstance
 from eva_master.model.planning.snapshot import InstanceView, Snapshot
 from eva_master.packing.configuration.build import Configuration, Host, configure, waiting
-from eva_master.packing.problem import Problem, TaskSet
+from eva_master.packing.incremental.present import TaskSet
+from eva_master.packing.problem import Problem
 from eva_wire.values.bounds import JobKind
 from eva_wire.values.ids import InstanceId, OfferingId, RunId
 
@@ -67,8 +68,8 @@ def squeezed(problem: Problem, configuration: Configuration) -> Configuration:
 
 def _changes_something(problem: Problem, configuration: Configuration) -> bool:
     # An unchanged configuration was packed with all the room that there will be.
-    runs = problem.runs
-    return any(host != runs[run].instance for run, host in configuration.places.items())
+    present = problem.placed.instances
+    return any(host != present[run] for run, host in configuration.places.items())
 
 
 def _with_more(problem: Problem, configuration: Configuration) -> Configuration:

@@ -9,8 +9,8 @@ import numpy as np
 
 from eva_master.packing.configuration.assignment import assigned
 from eva_master.packing.greedy.algorithm1 import PackedSet
+from eva_master.packing.incremental.present import TaskSet
 from eva_master.packing.interference.throughput import Ints
-from eva_master.packing.problem import TaskSet
 from eva_wire.values.ids import InstanceId, OfferingId
 
 _CELLS_PER_ASSIGNMENT = 1_000_000

@@ -10,8 +10,9 @@ import numpy as np
 
 from eva_master.model.catalog import Offering
 from eva_master.packing.greedy.instance_fill import InstanceFill
+from eva_master.packing.incremental.present import TaskSet
 from eva_master.packing.interference.throughput import Ints
-from eva_master.packing.problem import ClassValues, Problem, TaskSet
+from eva_master.packing.problem import ClassValues, Problem
 from eva_master.packing.valuation.vectors import Vector, vector
 from eva_wire.values.ids import MILLION, Family, OfferingId
 

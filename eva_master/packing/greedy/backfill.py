@@ -9,8 +9,9 @@ from operator import le, sub
 import numpy as np
 
 from eva_master.packing.greedy.instance_fill import InstanceFill
+from eva_master.packing.incremental.present import TaskSet
 from eva_master.packing.interference.throughput import Ints
-from eva_master.packing.problem import Problem, TaskSet
+from eva_master.packing.problem import Problem
 from eva_master.packing.valuation.vectors import vector
 from eva_wire.values.ids import InstanceId, OfferingId
 

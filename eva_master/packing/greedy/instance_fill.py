@@ -8,8 +8,9 @@ import numpy.typing as npt
 from eva_master.model.catalog import InstanceType
 from eva_master.packing.compiled.library import library
 from eva_master.packing.greedy.compiled_fill import CompiledFill
+from eva_master.packing.incremental.present import TaskSet
 from eva_master.packing.interference.throughput import Ints
-from eva_master.packing.problem import ClassValues, Money, Problem, TaskSet
+from eva_master.packing.problem import ClassValues, Money, Problem
 from eva_wire.values.ids import MILLION
 
 _COMPILED_FROM_CANDIDATES = 1_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from eva_master.packing.interference.incremental import IncrementalView
+from eva_master.packing.incremental.view import IncrementalView
 
 
 def digest_view() -> IncrementalView[object, int]:

@@ -11,7 +11,7 @@ from functools import lru_cache, partial
 import numpy as np
 
 from eva_master.model.planning.snapshot import ThroughputTable
-from eva_master.packing.interference.incremental import IncrementalView
+from eva_master.packing.incremental.view import IncrementalView
 from eva_wire.values.ids import MILLION, Workload, base_of
 
 Names = tuple[Workload, ...]

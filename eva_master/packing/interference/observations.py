@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from eva_master.model.planning.snapshot import ThroughputTable
-from eva_master.packing.interference.incremental import IncrementalView
+from eva_master.packing.incremental.view import IncrementalView
 from eva_wire.values.ids import Workload
 
 Entry = tuple[Workload, tuple[Workload, ...]]

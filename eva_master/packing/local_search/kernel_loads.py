@@ -11,7 +11,7 @@ from weakref import finalize, ref
 
 from eva_master.model.planning.snapshot import ThroughputTable
 from eva_master.packing.compiled.library import SizedTold
-from eva_master.packing.interference.incremental import changes
+from eva_master.packing.incremental.view import changes
 from eva_master.packing.interference.throughput import ThroughputModel
 from eva_master.packing.local_search.load_cache import Load, LoadCache
 from eva_master.packing.valuation.vectors import IMPOSSIBLE, WIDTH

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from eva_master.model.planning.snapshot import ThroughputTable
 from eva_master.model.resources import NOTHING
-from eva_master.packing.interference.incremental import changes
+from eva_master.packing.incremental.view import changes
 from eva_master.packing.interference.throughput import UNPROFILED
 from eva_master.packing.local_search.cost_model import CostWeights
 from eva_master.packing.problem import Problem

@@ -8,9 +8,9 @@ import numpy as np
 
 from eva_master.model.catalog import Offering
 from eva_master.packing.greedy.algorithm1 import PackedSet, Supply, pack, smallest
+from eva_master.packing.incremental.present import TaskSet
 from eva_master.packing.lp.column_generation import EffortLimits, Generated, PackingRequest
 from eva_master.packing.lp.columns import Column, columns_of, cost
-from eva_master.packing.problem import TaskSet
 from eva_wire.values.ids import MILLION, OfferingId
 
 _TRIED_IF_NONE_IS_WHOLE = 32

@@ -13,8 +13,9 @@ from fractions import Fraction
 from eva_master.model.catalog import Offering
 from eva_master.model.planning.snapshot import RunView
 from eva_master.packing.configuration.build import Configuration, Host
+from eva_master.packing.incremental.present import TaskSet
 from eva_master.packing.local_search.cost_model import CostWeights
-from eva_master.packing.problem import Problem, TaskSet
+from eva_master.packing.problem import Problem
 from eva_master.packing.valuation.migration_cost import expected_migration_cost
 from eva_master.packing.valuation.reservation_price import relative_speed
 from eva_wire.values.bounds import JobKind

@@ -93,10 +93,9 @@ def plan_of(
     problem: Problem, configuration: Configuration, figures: Figures, reasons: Reasons
 ) -> Plan:
     """The plan that makes a configuration of the present one."""
+    present = problem.placed.instances
     entries: list[PlanEntry] = [
-        Assign(run, host)
-        for run, host in configuration.places.items()
-        if host != problem.runs[run].instance
+        Assign(run, host) for run, host in configuration.places.items() if host != present[run]
     ]
     entries.extend(Hold(run, reason) for run, reason in configuration.unplaced.items())
     entries.sort(key=_run)

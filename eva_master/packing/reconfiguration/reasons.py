@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from operator import itemgetter
 
 from eva_master.model.catalog import Offering
 from eva_master.model.planning.reasons import Exchange, Hosting, Move, Occupant
 from eva_master.model.planning.snapshot import RunView
 from eva_master.packing.configuration.build import Configuration, Host
+from eva_master.packing.incremental.present import TaskSet
 from eva_master.packing.interference.throughput import UNPROFILED, ThroughputModel
-from eva_master.packing.problem import Problem, TaskSet
+from eva_master.packing.problem import Problem
 from eva_master.packing.reconfiguration.components import Components
 from eva_master.packing.reconfiguration.reconfiguration_cost import disturbed, idle_cost, moved
 from eva_master.packing.valuation.migration_cost import launch_cost
@@ -22,26 +22,19 @@ from eva_wire.values.ids import MILLION, Family, InstanceId, RunId, micro_usd
 _Worths = Mapping[int, tuple[int, int, int]]
 """Reservation price, throughput and TNRP of a task, by class."""
 
-_HOSTINGS_REMEMBERED = 65_536
-"""Instances that are remembered."""
-
 
 def hostings(problem: Problem, configuration: Configuration) -> tuple[Hosting, ...]:
     """Every instance of a configuration with its worth, live ones first."""
-    occupants: defaultdict[Host, list[RunId]] = defaultdict(list)
-    for run, host in sorted(configuration.places.items(), key=itemgetter(0)):
-        occupants[host].append(run)
     # Kept while classes have the same numbers, and throughputs are the same.
     key = problem.classes, problem.throughput
     memo = problem.cache.remembered("hostings", key, partial(_LastHostings, *key), limit=1)
-    return tuple(
-        memo.hosting(problem, configuration, host, occupants[host])
-        for host in sorted(occupants, key=lambda host: (isinstance(host, int), host))
-    )
+    return memo.of(problem, configuration)
 
 
 class _LastHostings:
     """Hostings of instances in the last round, reused for unchanged instances.
+
+    An instance whose task set is the same object holds the same task runs, see `PresentCluster`.
 
     Args:
         classes: The classes, by number.
@@ -51,35 +44,53 @@ class _LastHostings:
     def __init__(self, classes: Sequence[TaskClass], throughput: ThroughputModel) -> None:
         self._classes = classes
         self._throughput = throughput
-        self._last: dict[Host, tuple[list[RunId], list[int], Offering, Hosting]] = {}
+        self._last: dict[Host, tuple[TaskSet, Offering, Hosting]] = {}
         self._known: dict[tuple[Family, frozenset[tuple[int, int]]], _Worths] = {}
 
-    def hosting(
+    def of(self, problem: Problem, configuration: Configuration) -> tuple[Hosting, ...]:
+        """Every instance of a configuration with its worth, live ones first."""
+        hostings: dict[Host, tuple[TaskSet, Offering, Hosting]] = {}
+        changed: dict[Host, list[RunId]] = {}
+        for host, task_set in configuration.task_sets.items():
+            last = self._last.get(host)
+            offering = _offering(problem, configuration, host)
+            if last is not None and last[0] is task_set and last[1] is offering:
+                hostings[host] = last
+            else:
+                changed[host] = []
+        for run, host in configuration.places.items():
+            if host in changed:
+                changed[host].append(run)
+        for host, runs in changed.items():
+            hosting = self._hosting(problem, configuration, host, sorted(runs))
+            last = self._last.get(host)
+            if last is not None and last[2] == hosting:
+                hosting = last[2]  # one object, so that it is not sent again
+            offering = _offering(problem, configuration, host)
+            hostings[host] = configuration.task_sets[host], offering, hosting
+        self._last = hostings
+        order = sorted(hostings, key=lambda host: (isinstance(host, int), host))
+        return tuple(hostings[host][2] for host in order)
+
+    def _hosting(
         self, problem: Problem, configuration: Configuration, host: Host, runs: list[RunId]
     ) -> Hosting:
         """An instance and the task runs on it, sorted."""
         offering = _offering(problem, configuration, host)
         numbers = [problem.class_of[run] for run in runs]
-        last = self._last.get(host)
-        if last is not None and last[:3] == (runs, numbers, offering):
-            return last[3]
         task_set, family = configuration.task_sets[host], offering.type.family
         profiled = self._classes[numbers[0]].workload == UNPROFILED and len(runs) == 1
         kind = family, frozenset(task_set.items())
         worths = self._known.get(kind)
         if worths is None:
             worths = self._known[kind] = dict(self._worths(task_set, family))
-        fresh = Hosting(
+        return Hosting(
             host,
             offering.type.name,
             offering.price,
             _micro(problem.value(task_set, family)),
             tuple(Occupant(c, *worths[n], profiled) for c, n in zip(runs, numbers, strict=True)),
         )
-        if len(self._last) > _HOSTINGS_REMEMBERED:
-            self._last.clear()
-        self._last[host] = runs, numbers, offering, fresh
-        return fresh
 
     def _worths(
         self, task_set: TaskSet, family: Family

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from eva_master.model.planning.snapshot import RunView
 from eva_master.packing.configuration.build import Configuration, Host
-from eva_master.packing.problem import Problem, TaskSet
+from eva_master.packing.incremental.present import TaskSet
+from eva_master.packing.problem import Problem
 from eva_master.packing.valuation.migration_cost import launch_cost, migration_cost, share
 from eva_wire.values.bounds import JobKind
 from eva_wire.values.ids import MILLION
@@ -14,15 +15,10 @@ from eva_wire.values.ids import MILLION
 
 def moved(problem: Problem, configuration: Configuration) -> list[RunView]:
     """Running task runs that are to run elsewhere."""
-    places = configuration.places
-    return [
-        run
-        for run in problem.snapshot.runs
-        if places.get(run.id, run.instance) != run.instance
-        and run.running
-        and not run.pinned
-        and run.instance in problem.instances
-    ]
+    places, runs = configuration.places, problem.runs
+    elsewhere = [run for run, home in problem.standing.places.items() if places.get(run) != home]
+    moves = [runs[run] for run in elsewhere if run in places]
+    return [run for run in moves if run.running and not run.pinned]
 
 
 def reconfiguration_cost(

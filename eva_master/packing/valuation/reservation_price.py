@@ -16,7 +16,7 @@ from eva_master.learning.speeds.type_rates import Row, Sheets
 from eva_master.model.arithmetic.fixed_point import exp_of_ppm, log_ppm
 from eva_master.model.catalog import Offering, Purchase, base_family
 from eva_master.model.resources import Resources
-from eva_master.packing.interference.incremental import IncrementalView
+from eva_master.packing.incremental.view import IncrementalView
 from eva_wire.values.ids import Family, Millis, Price, Workload
 
 Demand = tuple[tuple[Family, Resources], ...]

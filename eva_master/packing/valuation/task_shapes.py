@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 
 from eva_master.learning.speeds.type_rates import Sheets
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.snapshot import RunView
+from eva_master.packing.incremental.view import IncrementalView, replaced
 from eva_master.packing.valuation.gang_pace import GangPart
 from eva_master.packing.valuation.reservation_price import (
     Demand,
@@ -17,7 +18,8 @@ from eva_master.packing.valuation.reservation_price import (
 from eva_wire.values.ids import RunId, Workload
 
 _TASKS_REMEMBERED = 65_536
-"""Task runs, kinds of tasks and shapes of which something is remembered from round to round."""
+"""Task runs, kinds of tasks and shapes of which something is remembered from round to round; twice
+as many as the largest snapshot has task runs, if that is more."""
 
 
 class TaskShape:
@@ -83,21 +85,50 @@ class TaskShapes:
     """Remembers the traits of tasks from round to round."""
 
     def __init__(self) -> None:
-        self._by_run: dict[RunId, tuple[TaskSpec, TaskTraits]] = {}
-        self._known: dict[tuple[Demand, Rates, Workload], TaskTraits] = {}
-        self._shapes: dict[tuple[Demand, GangPart], TaskShape] = {}
+        self._most = _TASKS_REMEMBERED
+        self._forget()
 
-    def of(self, runs: Iterable[RunView]) -> list[TaskTraits]:
-        """The traits of each task run's task."""
-        return [self.of_run(run) for run in runs]
+    def of(self, runs: tuple[RunView, ...]) -> Mapping[RunId, TaskTraits]:
+        """The traits of each task run's task, by task run."""
+        self._most = max(self._most, 2 * len(runs))
+        self._trim()
+        return self._followed.of(runs)
 
     def of_run(self, run: RunView) -> TaskTraits:
         """The traits of one task run's task."""
+        self._trim()
+        return self._of_run(run)
+
+    def _step(
+        self,
+        before: Mapping[RunId, TaskTraits],
+        _: Sequence[RunView],
+        gone: Sequence[RunView],
+        fresh: Sequence[RunView],
+    ) -> Mapping[RunId, TaskTraits]:
+        traits = dict(before)
+        for run in gone:
+            del traits[run.id]
+        traits.update((run.id, self._of_run(run)) for run in fresh)
+        return traits
+
+    def _trim(self) -> None:
+        """Forget everything if it is too much."""
+        if max(len(self._by_run), len(self._known), len(self._shapes)) > self._most:
+            self._forget()
+
+    def _forget(self) -> None:
+        self._by_run: dict[RunId, tuple[TaskSpec, TaskTraits]] = {}
+        self._known: dict[tuple[Demand, Rates, Workload], TaskTraits] = {}
+        self._shapes: dict[tuple[Demand, GangPart], TaskShape] = {}
+        # Traits of one kind are one object only as long as none is forgotten.
+        self._followed: IncrementalView[RunView, Mapping[RunId, TaskTraits]]
+        self._followed = IncrementalView({}, self._step, replaced)
+
+    def _of_run(self, run: RunView) -> TaskTraits:
         cached, task = self._by_run.get(run.id), run.task
         if cached is not None and cached[0] is task:
             return cached[1]
-        if max(len(self._by_run), len(self._known), len(self._shapes)) > _TASKS_REMEMBERED:
-            self._by_run, self._known, self._shapes = {}, {}, {}
         key = task.demand, task.throughput, task.workload
         traits = self._known.get(key) or self._known.setdefault(key, TaskTraits(task, self._shapes))
         self._by_run[run.id] = task, traits

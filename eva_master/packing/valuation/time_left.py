@@ -96,6 +96,8 @@ def ending(snapshot: Snapshot) -> Mapping[RunId, int]:
     longest = max((offering.type.boot_ms for offering in _on_sale(snapshot)), default=0)
     times: dict[RunId, int] = {}
     for run in snapshot.runs:
+        if run.remaining is None:
+            continue
         within = in_time_ms(run, jobs[run.job], snapshot.now_ms)
         if within is not None and within < longest:
             times[run.id] = within

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from eva_master.model.planning.plan import Json
-from eva_master.model.planning.snapshot import Snapshot
+from eva_master.model.planning.snapshot import RunView, Snapshot
+from eva_master.model.values import by_id
 from eva_master.packing.configuration.build import Configuration
 from eva_master.packing.local_search.cost_model import CostWeights
 from eva_master.packing.problem import Problem
@@ -25,12 +26,13 @@ def made(before: Moved, snapshot: Snapshot) -> Mapping[RunId, Millis]:
         before: The moves remembered so far.
         snapshot: The cluster.
     """
-    latest = dict(before)
-    for run in snapshot.runs if latest else ():
-        since, at = run.running_since_ms, latest.get(run.id)
-        if at is not None and since is not None and since <= at and not run.pinned:
-            del latest[run.id]
-    return latest
+    runs = by_id(snapshot.runs)
+    return {run: at for run, at in before if run not in runs or not _never_made(runs[run], at)}
+
+
+def _never_made(run: RunView, at: Millis) -> bool:
+    since = run.running_since_ms
+    return since is not None and since <= at and not run.pinned
 
 
 def recalled(

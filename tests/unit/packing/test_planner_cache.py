@@ -20,9 +20,9 @@ from tests.fakes.snapshots import Cluster, offer, table, task
 A, B = Workload("a"), Workload("b")
 
 
-def snapshot(jobs: int = 3, usd: float = 1.0) -> Snapshot:
+def snapshot(jobs: int = 3, usd: float = 1.0, first: int = 0) -> Snapshot:
     made = Cluster(offer("box", (0, 8, 32), usd))
-    for number in range(jobs):
+    for number in range(first, first + jobs):
         made.job(f"j{number}", task(f"w{number}", any=(0, 1 + number % 4, 8)))
     made.throughput = table({("a", ("b",)): 0.5})
     return made.snapshot()
@@ -64,10 +64,11 @@ def test_offerings_are_indexed_again_only_when_they_change() -> None:
 def test_task_runs_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task_shapes, "_TASKS_REMEMBERED", 8)
     cache = PlannerCache()
-    for jobs in (5, 9, 12, 3):
-        problem = Problem(snapshot(jobs), Valuation(), cache)
-        assert problem.classes == Problem(snapshot(jobs), Valuation()).classes
-        assert len(cache.shapes._by_run) <= max(8, jobs)
+    for first, jobs in enumerate((5, 9, 12, 3, 3, 4, 3, 5, 3, 4, 5, 6)):
+        now = snapshot(jobs, first=100 * first)
+        problem = Problem(now, Valuation(), cache)
+        assert problem.classes == Problem(now, Valuation()).classes
+        assert len(cache.shapes._by_run) <= 3 * 12
 
 
 def test_a_run_whose_task_has_changed_is_looked_at_anew() -> None:

@@ -1,4 +1,4 @@
-"""Following long tables of which a few rows change from round to round.
+"""Following long tables, and views of a snapshot, of which a few change from round to round.
 
 A table is a sorted tuple of rows that is never changed but replaced, and the new one shares most of
 its rows with the one before. So what differs is found by comparing identities, and what is derived
@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from itertools import compress, count
 from operator import is_not
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 R = TypeVar("R", bound=Hashable)
+T = TypeVar("T")
 V = TypeVar("V")
 
 _VERSIONS_KEPT = 4
@@ -63,7 +64,36 @@ def _beyond(rows: Sequence[R], others: Sequence[R]) -> list[R]:
     return list(compress(rows, map(ids.__contains__, map(id, rows)))) if ids else []
 
 
-class IncrementalView(Generic[R, V]):
+def replaced(before: Sequence[T], after: Sequence[T]) -> tuple[list[T], list[T]]:
+    """The views of a snapshot that a later one lacks, and those of the later one alone.
+
+    Views are compared by identity. One that is in both snapshots is in neither list, as long as
+    both are sorted by id; else it may be in both lists.
+
+    Args:
+        before: Views of the earlier snapshot.
+        after: Views of the later one.
+    """
+    gone, fresh = list[Any](), list[Any]()
+    views: Sequence[Any] = before
+    place, most = 0, len(before)
+    for view in after:
+        if place < most and views[place] is view:
+            place += 1
+            continue
+        name: Any = view.id  # type: ignore[attr-defined]
+        while place < most and views[place] is not view and views[place].id <= name:
+            gone.append(views[place])
+            place += 1
+        if place < most and views[place] is view:
+            place += 1
+        else:
+            fresh.append(view)
+    gone.extend(before[place:])
+    return gone, fresh
+
+
+class IncrementalView(Generic[T, V]):
     """A value derived from a table, updated from one version to the next.
 
     The memory of earlier versions makes no difference to the values.
@@ -72,20 +102,26 @@ class IncrementalView(Generic[R, V]):
         nothing: The value of an empty table.
         step: Function that derives the value of a version from that of another one, the version's
             rows, its removed rows and its new rows. The function changes none of these.
+        compare: Function that finds removed rows and new rows, `changes` or `replaced`.
     """
 
-    def __init__(self, nothing: V, step: Callable[[V, tuple[R, ...], list[R], list[R]], V]) -> None:
-        self._step = step
-        self._last: tuple[tuple[tuple[R, ...], V], ...] = (((), nothing),)
+    def __init__(
+        self,
+        nothing: V,
+        step: Callable[[V, tuple[T, ...], list[T], list[T]], V],
+        compare: Callable[[tuple[T, ...], tuple[T, ...]], tuple[list[T], list[T]]] = changes,
+    ) -> None:
+        self._step, self._compare = step, compare
+        self._last: tuple[tuple[tuple[T, ...], V], ...] = (((), nothing),)
 
-    def of(self, rows: tuple[R, ...]) -> V:
+    def of(self, rows: tuple[T, ...]) -> V:
         """The value of a version."""
         last = self._last
         for version, value in last:
             if version is rows:
                 return value
         before, value = last[0]
-        gone, new = changes(before, rows)
+        gone, new = self._compare(before, rows)
         if gone or new:
             value = self._step(value, rows, gone, new)
         # One assignment, so that threads may share this.

@@ -1,0 +1,1 @@
+"""Values that follow what changes from snapshot to snapshot."""
