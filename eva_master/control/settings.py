@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from eva_master.model.fleet.nodes import OwnedNode
-from eva_master.model.fleet.partitions import WHOLE, Partitions
+from eva_master.model.fleet.nodes import NodeTotals, OwnedNode
+from eva_master.model.fleet.partitions import WHOLE, Partition, Partitions
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.job_view import Delays
 from eva_master.model.planning.quotas import NO_TENANCY, Tenancy
@@ -23,6 +24,7 @@ PATIENCE_MS = 1_800_000
 """For how long a job waits for limited room until it is kept for it, unless operators say so."""
 NO_LIMIT = 10**15
 """As a number of jobs, tasks or instances."""
+_NO_NODES = NodeTotals()
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +166,18 @@ class Settings:
     price_limit_ppm: int | None = 4 * MILLION
     round_work: int = ROUND_WORK
     feed: bool = False
+    _node_totals: Mapping[str, NodeTotals] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        nodes: defaultdict[str, list[OwnedNode]] = defaultdict(list)
+        for name, node in self.nodes.items():
+            nodes[self.partitions.of_node(name).name].append(node)
+        totals = {name: NodeTotals.of(owned) for name, owned in nodes.items()}
+        object.__setattr__(self, "_node_totals", totals)
+
+    def nodes_of(self, partition: Partition) -> NodeTotals:
+        """Sums over the owned nodes of a partition."""
+        return self._node_totals.get(partition.name, _NO_NODES)
 
     @property
     def assumed_delays(self) -> Delays:

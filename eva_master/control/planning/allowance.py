@@ -10,7 +10,7 @@ from eva_master.control.settings import NO_LIMIT, Limits
 from eva_master.control.state.records import Records
 from eva_master.model.accounting.per_hour import counted_per_hour
 from eva_master.model.accounting.totals import PartitionTotals
-from eva_master.model.fleet.partitions import Budget, Partition
+from eva_master.model.fleet.partitions import Partition
 from eva_master.model.planning.snapshot import UNLIMITED, Leeway
 from eva_master.model.records import Instance
 from eva_wire.values.ids import MILLION, Millis
@@ -101,7 +101,7 @@ def leeway(state: Records, sums: Sums, limits: Limits, partition: Partition, now
     """
     rooms = [] if limits.instances >= NO_LIMIT else [limits.instances - len(state.live)]
     own, budget = partition.limits.instances, partition.budget
-    if own is None and budget == Budget():
+    if not partition.bounded:
         return Leeway(max(0, rooms[0])) if rooms else UNLIMITED
     allowed = allowance(state, sums, partition, now)
     if own is not None:

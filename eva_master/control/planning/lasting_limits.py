@@ -165,11 +165,7 @@ class _Room:
     def _limits(self) -> Iterator[_Rule]:
         """The limits in force, each by itself."""
         settings, partition = self._settings, self._partition
-        nodes = [
-            node.offering
-            for name, node in settings.nodes.items()
-            if settings.partitions.of_node(name) is partition
-        ]
+        nodes = settings.nodes_of(partition)
         every, own, budget = settings.limits, partition.limits.instances, partition.budget
         name = partition.name
         for most, setting, whose in (
@@ -181,12 +177,12 @@ class _Room:
                 yield _Rule(Caps(places=most), message)
         if own is not None:
             message = f"it may have {own:,} instances (partitions.{name}.limits.instances)"
-            yield _Rule(Caps(launches=max(0, own - len(nodes))), message)
+            yield _Rule(Caps(launches=max(0, own - nodes.count)), message)
         if every.instances < NO_LIMIT:
             message = f"the cluster may have {every.instances:,} instances (limits.instances)"
             yield _Rule(Caps(launches=max(0, every.instances - len(settings.nodes))), message)
         if budget.per_hour is not None:
-            rest = max(0, budget.per_hour - sum(offering.price for offering in nodes))
+            rest = max(0, budget.per_hour - nodes.per_hour)
             message = f"it may spend {_usd(budget.per_hour)} per hour"
             yield _Rule(Caps(per_hour=rest), f"{message} (partitions.{name}.budget.usd_per_hour)")
         quota = settings.tenancy.enforced(partition.name).get(self._spec.tenant)
@@ -248,13 +244,9 @@ def sold(state: Records, settings: Settings, partition: Partition | None) -> Cat
     """
     if partition is None:
         return state.catalog
-    nodes = Counter(
-        node.offering.id
-        for name, node in settings.nodes.items()
-        if settings.partitions.of_node(name) is partition
-    )
+    nodes = settings.nodes_of(partition).of_offering
     return tuple(
-        replace(offering, limit=nodes[offering.id])
+        replace(offering, limit=nodes.get(offering.id, 0))
         if offering.purchase is Purchase.OWNED
         else offering
         for offering in partition.sold(state.catalog)

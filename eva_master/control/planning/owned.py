@@ -6,10 +6,9 @@ of a type as there are to be given tasks, so every one of them exists and none c
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 
-from eva_master.model.catalog import Catalog, Offering, Purchase, tally
-from eva_master.model.planning.snapshot import InstanceView
+from eva_master.model.catalog import Catalog, Offering, Purchase
 from eva_master.model.values import replace
 from eva_master.packing.valuation.job_valuation import counted_price
 from eva_wire.values.ids import OfferingId
@@ -24,13 +23,15 @@ def shown(offering: Offering) -> Offering:
     return replace(offering, price=counted_price(offering))
 
 
-def counted(catalog: Catalog, instances: Iterable[InstanceView]) -> Counts:
-    """Number of nodes of each owned offering of a catalog that may be given tasks."""
-    owned = [offering.id for offering in catalog if offering.purchase is Purchase.OWNED]
-    if not owned:
-        return ()
-    counts = tally(view.offering for view in instances)
-    return tuple((name, counts[name]) for name in owned)
+def counted(catalog: Catalog, counts: Mapping[OfferingId, int]) -> Counts:
+    """Number of nodes of each owned offering of a catalog that may be given tasks.
+
+    Args:
+        catalog: The catalog.
+        counts: Number of instances that may be given tasks, by offering.
+    """
+    owned = (offering.id for offering in catalog if offering.purchase is Purchase.OWNED)
+    return tuple((name, counts.get(name, 0)) for name in owned)
 
 
 def limited(catalog: Catalog, counts: Counts) -> Catalog:

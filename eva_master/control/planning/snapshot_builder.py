@@ -79,11 +79,12 @@ def snapshot(state: PlanningRecords, now: Millis, settings: Settings) -> Snapsho
     _outdate_estimates(state)
     _brought_up_to_date(state, now, settings)
     draining = view_cache.draining.ordered()
-    counts = owned.counted(view_cache.catalog, view_cache.instances.ordered())
+    counts = owned.counted(view_cache.catalog, view_cache.counts)
     catalog = view_cache.limited_to(counts, owned.limited)
+    apart = view_cache.instances.ordered() if view_cache.by_disk else ()
     return Snapshot(
         now_ms=now,
-        catalog=_on_sale(catalog, draining, view_cache.instances.ordered()),
+        catalog=_on_sale(catalog, draining, apart),
         jobs=view_cache.jobs.ordered(),
         runs=view_cache.runs.ordered(),
         instances=view_cache.instances.ordered(),
@@ -98,10 +99,16 @@ def snapshot(state: PlanningRecords, now: Millis, settings: Settings) -> Snapsho
 
 
 def _on_sale(
-    catalog: Catalog, draining: Sequence[InstanceView], live: Sequence[InstanceView]
+    catalog: Catalog, draining: Sequence[InstanceView], apart: Sequence[InstanceView]
 ) -> Catalog:
-    """The catalog, with limits less the instances that count as of no offering in it."""
-    taken = beside_limits(live, draining)
+    """The catalog, with limits less the instances that count as of no offering in it.
+
+    Args:
+        catalog: The catalog.
+        draining: Instances that take no new task.
+        apart: Live instances, if they are told apart by their disks.
+    """
+    taken = beside_limits(apart, draining)
     return with_lower_limits(catalog, taken) if taken else catalog
 
 

@@ -348,8 +348,7 @@ def _submitted(model: ClusterModel, spec: JobSpec, now: Millis) -> Job:
         spec = replace(spec, partition=membership.chosen(model, partitions, spec, now))
     home = partitions.home(spec.partition)
     if home.forking is not None:
-        nodes = sum(partitions.of_node(node) is home for node in model.settings.nodes)
-        spec = home.forking.applied(spec, nodes)
+        spec = home.forking.applied(spec, model.settings.nodes_of(home).count)
     return Job(
         id=JobId(f"{spec.name}-{model.counters.jobs + 1}"),
         spec=spec,

@@ -23,7 +23,7 @@ from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import InstanceView, RemainingWork, RunView
 from eva_master.model.records import Instance, TaskRun
 from eva_master.model.values import Views, replace
-from eva_wire.values.ids import InstanceId, JobId, Millis, RunId, Workload
+from eva_wire.values.ids import InstanceId, JobId, Millis, OfferingId, RunId, Workload
 
 K = TypeVar("K", bound=str)
 V = TypeVar("V")
@@ -123,6 +123,7 @@ class ViewCache:
         runs: Views by task run.
         instances: Views by instance.
         draining: Views of instances that take no new task, by instance.
+        counts: Number of views in `instances` by offering.
         catalog: Offerings with learned delays in place of assumed ones.
         measured: The types with learned delays, by name.
         basis: The last inputs other than jobs, task runs and instances.
@@ -141,6 +142,7 @@ class ViewCache:
         self.runs: SortedValues[RunId, RunView] = SortedValues()
         self.instances: SortedValues[InstanceId, InstanceView] = SortedValues()
         self.draining: SortedValues[InstanceId, InstanceView] = SortedValues()
+        self.counts: Counter[OfferingId] = Counter()
         self.catalog: Catalog = ()
         self.measured: dict[str, InstanceType] = {}
         self.shown_offerings: dict[Offering, Offering] = {}
@@ -434,6 +436,11 @@ class ViewCache:
 
     def put_instance(self, instance: InstanceId, view: InstanceView | None) -> None:
         """Replace the view of an instance; `None` if it is not to be seen."""
+        old = self.instances.get(instance)
+        if old is None or view is None or view.offering is not old.offering:
+            for counted, more in ((old, -1), (view, 1)):
+                if counted is not None:
+                    self.counts[counted.offering.id] += more
         self._put_instance(self.instances, instance, view)
 
     def put_draining(self, instance: InstanceId, view: InstanceView | None) -> None:

@@ -65,12 +65,14 @@ def _valued(offering: Offering, rate: int, settings: Settings) -> Offering:
 
 
 def _held(state: Records) -> set[OfferingId]:
-    """Offerings with a live instance, which have not run dry."""
+    """Spot offerings with a live instance, which have not run dry."""
     live = (state.instances[name] for name in state.live)
     return {
         instance.offering.id
         for instance in live
-        if instance.up_ms is not None and instance.leaving_ms is None
+        if instance.offering.purchase is Purchase.SPOT
+        and instance.up_ms is not None
+        and instance.leaving_ms is None
     }
 
 

@@ -8,13 +8,13 @@ some time after that, and not before.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
-from eva_master.model.catalog import Catalog, Offering
+from eva_master.model.catalog import Catalog, Offering, tally
 from eva_master.model.values import replace
-from eva_wire.values.ids import InstanceId
+from eva_wire.values.ids import InstanceId, OfferingId
 
 NODE_ZONE = "nodes"
 """The zone of the offerings that owned nodes stand for."""
@@ -35,6 +35,27 @@ class OwnedNode:
     name: InstanceId
     offering: Offering
     fence_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTotals:
+    """Sums over the owned nodes of a partition, be they up or not.
+
+    Attributes:
+        count: Their number.
+        per_hour: Their prices together, in micro-dollars.
+        of_offering: Their number by offering.
+    """
+
+    count: int = 0
+    per_hour: int = 0
+    of_offering: Mapping[OfferingId, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, nodes: Iterable[OwnedNode]) -> NodeTotals:
+        """The totals of the nodes of one partition."""
+        sold = [node.offering for node in nodes]
+        return cls(len(sold), sum(offering.price for offering in sold), tally(sold))
 
 
 class NodeVerb(StrEnum):

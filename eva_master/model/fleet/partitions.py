@@ -248,6 +248,11 @@ class Partition:
         """Keys that a job states and that no policy here reads, in words."""
         return () if self.keys is None else tuple(self.keys.notes(spec))
 
+    @property
+    def bounded(self) -> bool:
+        """Whether it has a limit of instances or a budget."""
+        return self.limits.instances is not None or self.budget != Budget()
+
     def allows_spot(self, spec: JobSpec) -> bool:
         """Whether a job that says nothing of spot instances may run on them."""
         if self.short is None or (spec.kind is JobKind.GANG and len(spec.tasks) > 1):

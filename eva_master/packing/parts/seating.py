@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from eva_master.model.catalog import Offering
+from eva_master.model.catalog import Offering, tally
 from eva_master.model.fleet.partitions import ShortJobs
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
@@ -405,7 +404,7 @@ def _yields(member: SparedMember, unit: WaitingUnit) -> bool:
 
 
 def _slots(seen: Snapshot) -> dict[OfferingId, int]:
-    used = Counter(view.offering.id for view in seen.instances)
+    used = tally(view.offering for view in seen.instances)
     slots = {offering.id: more_of(offering, used) for offering in seen.catalog}
     return {name: max(0, more) for name, more in slots.items() if more is not None}
 

@@ -8,8 +8,7 @@ from eva_master.model.job import JobSpec
 
 def applied(context: Context, spec: JobSpec) -> JobSpec:
     """A job with the forks that its partition's policy gives it, by the number of nodes."""
-    partitions, nodes = context.settings.partitions, context.settings.nodes
-    home = partitions.home(spec.partition)
+    home = context.settings.partitions.home(spec.partition)
     if home.forking is None:
         return spec
-    return home.forking.applied(spec, sum(partitions.of_node(node) is home for node in nodes))
+    return home.forking.applied(spec, context.settings.nodes_of(home).count)

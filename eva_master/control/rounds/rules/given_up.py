@@ -397,12 +397,6 @@ class PoolMembers:
     def _of(
         self, partition: Partition, seen: Snapshot, lines: tuple[Line, ...] | None = None
     ) -> SeatingPartition:
-        allowed = allowance(self._state, self._sums, partition, self._now)
-        most, budget = partition.limits.instances, partition.budget
-        going = [instance for instance in self._terminating if instance.partition == partition.name]
-        stays = allowed.instances - len(going)
-        per_hour = allowed.per_hour - counted_per_hour(going)
-        spent = budget.per_month is not None and allowed.spent >= budget.per_month
         if lines is None:
             statement = self._stated.get(partition.name)
             lines = () if statement is None else statement.lines
@@ -410,20 +404,30 @@ class PoolMembers:
         for line in lines:
             for job in line.jobs:
                 queued[job].update(line.pools)
-        return SeatingPartition(
-            partition.name,
-            seen,
-            {job: frozenset(pools) for job, pools in queued.items()},
-            partition.short,
-            None if most is None else max(0, most - stays),
-            None if budget.per_hour is None else max(0, budget.per_hour - per_hour),
-            may_buy=not spent,
+        in_lines = {job: frozenset(pools) for job, pools in queued.items()}
+        part = SeatingPartition(partition.name, seen, in_lines, partition.short)
+        return self._bounded(part, partition) if partition.bounded else part
+
+    def _bounded(self, part: SeatingPartition, partition: Partition) -> SeatingPartition:
+        """A partition with what its limits leave once terminating instances are gone."""
+        allowed = allowance(self._state, self._sums, partition, self._now)
+        most, budget = partition.limits.instances, partition.budget
+        going = [instance for instance in self._terminating if instance.partition == partition.name]
+        stays = allowed.instances - len(going)
+        per_hour = allowed.per_hour - counted_per_hour(going)
+        return replace(
+            part,
+            instances=None if most is None else max(0, most - stays),
+            per_hour=None if budget.per_hour is None else max(0, budget.per_hour - per_hour),
+            may_buy=budget.per_month is None or allowed.spent < budget.per_month,
         )
 
     def _cluster_left(self, launched: int = 0) -> int | None:
         most = self._settings.limits.instances
+        if most >= NO_LIMIT:
+            return None
         stay = len(self._state.live) - len(self._terminating)
-        return None if most >= NO_LIMIT else max(0, max(0, most - stay) - launched)
+        return max(0, max(0, most - stay) - launched)
 
     @cached_property
     def _terminating(self) -> tuple[Instance, ...]:

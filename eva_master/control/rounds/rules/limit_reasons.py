@@ -6,14 +6,13 @@ limit by its name. Its reason then says no more than that others come first.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from eva_master.control.planning.allowance import Allowance
 from eva_master.control.rounds.rules.cluster_limits import Usage
 from eva_master.control.settings import Limits
-from eva_master.model.catalog import at_price_with_disk
+from eva_master.model.catalog import at_price_with_disk, tally
 from eva_master.model.planning.plan import Assign
 from eva_master.model.planning.snapshot import RunView
 from eva_master.model.resources import NOTHING
@@ -21,7 +20,7 @@ from eva_master.model.values import replace
 from eva_master.packing.bins.placement_groups import NO_ROOM
 from eva_master.packing.configuration.unplaced_reason import why_unplaced
 from eva_master.packing.plan_effect import PlanEffect, Unit
-from eva_master.packing.room import more_of, need_on
+from eva_master.packing.room import more_of, need_on, room_left
 from eva_master.packing.valuation.on_demand import can_host
 from eva_wire.values.bounds import JobKind
 from eva_wire.values.ids import InstanceId, JobId, RunId
@@ -78,18 +77,19 @@ class _Seen:
         now, launches = effect.now, effect.plan.launches
         self._effect = effect
         self._known: dict[object, tuple[str, ...]] = {}
-        used = Counter(view.offering.id for view in (*now.instances, *now.draining))
-        used.update(launch.offering.id for launch in launches)
+        present = (view.offering for view in (*now.instances, *now.draining))
+        used = tally((*present, *(launch.offering for launch in launches)))
         self._left = {
             offering.id: more
             for offering in now.catalog
             if (more := more_of(offering, used)) is not None
         }
         closed = {member for pool in effect.plan.pools for member in pool.closed}
+        rooms = room_left(effect.offerings, now.runs, effect.places)
         self._free = [
-            (place, offering, room)
+            (place, offering, rooms[place])
             for place, offering in effect.offerings.items()
-            if place not in closed and NOTHING.fits(room := effect.free(place))
+            if place not in closed and NOTHING.fits(rooms[place])
         ]
         self._usage = Usage(now, limits.limits, limits.owner_of, limits.live + len(launches))
         self._allowance = None if limits.allowance is None else limits.allowance()
@@ -130,7 +130,7 @@ class _Seen:
         most: tuple[int, InstanceId] | None = None
         for place, offering, room in self._free:
             need = run.task.demand_on(offering.type.family)
-            if need is None or isinstance(place, int) or need.fits(room):
+            if need is None or isinstance(place, int) or need.disk_mib <= room.disk_mib:
                 continue
             if replace(need, disk_mib=0).fits(room):
                 most = max(most or (-1, place), (room.disk_mib, place))
