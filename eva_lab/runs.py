@@ -317,7 +317,7 @@ def compare(
         reference: Whether to compute the lower bound; there is none where there are owned nodes.
         division: Divides the cluster into partitions; the references are for an undivided one.
         estimates: Source of run times; `None` for what each policy asks for.
-        spot_choice: How jobs with deadlines choose; likewise.
+        spot_choice: See `SpotChoice`; `None` for what each policy asks for.
         watch: Called with the policy's name and its progress.
 
     Raises:

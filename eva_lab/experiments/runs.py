@@ -71,7 +71,7 @@ class Run:
         round_gap_ms: From one plan to the next at least, on either.
         market: A spot market beside the catalog.
         spot: Whether jobs may run on spot instances of which the trace does not say so.
-        spot_choice: How jobs with deadlines choose.
+        spot_choice: See `SpotChoice`.
     """
 
     recipe: Recipe
@@ -257,7 +257,7 @@ def _asked(entry: PolicyEntry) -> Estimates:
 
 
 def _chosen(entry: PolicyEntry) -> SpotChoice:
-    """How a policy has jobs with deadlines choose."""
+    """The spot choice that a policy asks for."""
     return spot_choice_by(_section(entry)) or SpotChoice.LEARNED
 
 

@@ -163,8 +163,7 @@ class Experiment(_Section):
         accounting: See `eva_lab.simulator.cluster.delays.Accounting`.
         market: A spot market; none by default.
         spot: Whether jobs may run on spot instances of which the trace does not say so.
-        spot_choice: How jobs with deadlines choose between spot instances, others and waiting; by
-            default as each policy asks.
+        spot_choice: See `SpotChoice`; by default as each policy asks.
         faults: The faults to inject; none by default.
         stated_durations: Whether jobs tell the scheduler how long they take.
         estimates: Source of run times where jobs do not state them; by default what each policy

@@ -90,7 +90,7 @@ class Setup:
         settings: The control loop's settings, by default those of production without repetitions of
             messages. The timing of rounds is not taken from it.
         preemption: Rule on suspending running jobs of lower priority.
-        spot_choice: How jobs with deadlines choose between spot instances, others and waiting.
+        spot_choice: See `SpotChoice`.
         pool_share_ppm: See `control.settings.Settings`; `price_limit_ppm` and
             `patience` likewise.
         latency_ms: How long the planner and the object store take to answer.

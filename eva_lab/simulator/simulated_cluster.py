@@ -134,7 +134,7 @@ class SimulatedCluster:
         greedy_rounds: Rounds whose plan was that of the greedy pass alone.
         journal: The journal; by default one in memory, from which the master can restart.
         start: When the simulation begins, in milliseconds since the epoch.
-        merge_ms: How long it takes to merge the parts of a job's forks.
+        merge_ms: How long a merge takes, from its last part on.
     """
 
     def __init__(

@@ -322,7 +322,7 @@ class PolicyKind:
             it does that itself.
         estimates: Returns the source of estimates for jobs without stated run times; `None` for no
             preference.
-        spot_choice: Returns how jobs with deadlines choose; `None` for no preference.
+        spot_choice: Returns its `SpotChoice`; `None` for no preference.
         forking: Returns how jobs are forked; `None` leaves that to job files.
         doubts: Yields doubts about settings that an operator may not have meant, given the catalog.
         refusals: Yields reasons why the policy cannot decide without stated run times, as in a live

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.adapters.bills import divided_bill
-from eva_master.adapters.rpc.server import views
+from eva_master.adapters.rpc.server.shown import costs
 from eva_master.control.measure import ledger
 from eva_master.control.settings import NO_LIMIT, Limits
 from eva_master.control.stopping.grace import stopping_ms
@@ -147,7 +147,7 @@ def test_every_division_of_the_bill_adds_up_to_it(
     while world.timeline.now() < at_ms and not (world.timeline.now() >= CHAOS_MS and world.idle):
         world.step()
     model, now = model_of(world.state), Millis(world.timeline.now() + 1_234)
-    bill = views.bill(model, now)
+    bill = costs.bill(model, now)
     for kind in SplitKind:
         split = CostSplit(kind, "team" if kind is SplitKind.LABEL else "")
         divided = divided_bill(model, split, now)

@@ -33,7 +33,7 @@ class SimulatedWorkers(Hosts):
             several instances; by default as fast with any.
         attempt_log: Is told what happens to attempts.
         reports: When progress is reported; every minute by default.
-        merge_ms: How long it takes to merge the parts of forks.
+        merge_ms: How long a merge takes, from its last part on.
     """
 
     def __init__(

@@ -301,9 +301,9 @@ class Stack:
         return ""
 
     def _until(self, look: Callable[[], _T], what: str) -> _T:
-        deadline = time.monotonic() + _STACK_TIMEOUT_S
+        ends_at_s = time.monotonic() + _STACK_TIMEOUT_S
         while not (result := look()):
-            if time.monotonic() > deadline:
+            if time.monotonic() > ends_at_s:
                 raise CloudError(f"{what}: not within {_STACK_TIMEOUT_S / 60:g} minutes")
             time.sleep(self._poll_s)
         return result

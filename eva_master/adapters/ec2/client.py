@@ -1,4 +1,4 @@
-"""Calls to AWS, with deadlines, rate limits, and repetitions where they may help."""
+"""Calls to AWS, with timeouts, rate limits, and repetitions where they may help."""
 
 from __future__ import annotations
 

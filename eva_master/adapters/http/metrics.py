@@ -23,29 +23,23 @@ from eva_master.adapters.notices.receivers import ReceiverStatus
 from eva_master.adapters.pki.server import ServerIdentity
 from eva_master.adapters.rpc.server import views
 from eva_master.adapters.rpc.server.overview import attention
+from eva_master.adapters.rpc.server.shown.installed import METRICS
+from eva_master.adapters.rpc.server.shown.states import LASTING_STATES, jobs_by_state
 from eva_master.adapters.rpc.workers.sessions import WorkerSessions
-from eva_master.model.accounting.totals import PartitionTotals, TenantTotals
-from eva_master.model.arithmetic.loop_time import WallClock
+from eva_master.model.accounting.totals import PartitionTotals
 from eva_master.model.changes import Changes
-from eva_master.model.records import Job
 from eva_master.ports import Clock
 from eva_master.ports.reading import ReadModel
 from eva_wire.service.scrapes import at_its_path
 from eva_wire.values.ids import MILLION, MILLIS_PER_HOUR, Millis
 from eva_wire.values.states import (
-    TERMINAL_JOB,
     TERMINAL_RUN,
     InstanceState,
     JobState,
-    MarketRule,
     RunState,
 )
 
-_JOB_STATES = (
-    *(state.value for state in JobState if state not in TERMINAL_JOB),
-    views.SUSPENDED,
-)
-_DEADLINE_S = 5.0
+_TIMEOUT_S = 5.0
 """How long a scrape waits for a control loop that has just begun to start."""
 
 
@@ -54,7 +48,6 @@ class _Figures:
     """Figures of the model that a scrape reads."""
 
     jobs: Mapping[JobState, int]
-    tenants: Mapping[str, TenantTotals]
     partitions: Mapping[str, PartitionTotals]
     partition_instances: Mapping[str, int]
     suspended: Mapping[str, int]
@@ -67,9 +60,7 @@ class _Figures:
     usd_total: float
     workers: int
     cloud_fails: bool
-    deadlines_at_risk: int
     budgets: BudgetFigures
-    late_jobs: int
     silent_agents: int
     refused_types: int
     plans_long: bool
@@ -133,17 +124,14 @@ class MasterMetrics(Collector):
             TimeoutError: The control loop has not begun yet.
         """
         long = bool(self._gateway.planning())
-        figures = _figures(self._gateway.latest(_DEADLINE_S), self._clock.now(), plans_long=long)
+        model, now = self._gateway.latest(_TIMEOUT_S), self._clock.now()
+        figures = _figures(model, now, plans_long=long)
         yield from _states(figures)
         yield from _money(figures)
-        yield from _tenants(figures)
+        for metrics in METRICS:
+            yield from metrics(model, now)
         yield from _partitions(figures)
         yield from budget_metrics(figures.budgets)
-        yield _gauge(
-            "eva_deadlines_at_risk",
-            "Jobs that are late for their deadlines, or have no time left to lose.",
-            figures.deadlines_at_risk,
-        )
         yield from _attention(figures)
         yield _gauge("eva_workers_connected", "Workers with a session.", figures.workers)
         yield _gauge(
@@ -172,7 +160,6 @@ def _figures(model: ReadModel, now: Millis, *, plans_long: bool) -> _Figures:
     divided, home = model.partitions.divided, model.partitions.default.name
     return _Figures(
         jobs=totals.jobs,
-        tenants=model.of_tenants(now),
         partitions=model.of_partitions(now) if divided else {},
         partition_instances=Tally(instance.partition or home for instance in model.live.values()),
         suspended=totals.suspended,
@@ -187,33 +174,17 @@ def _figures(model: ReadModel, now: Millis, *, plans_long: bool) -> _Figures:
         usd_total=model.charged(now) / MILLIS_PER_HOUR / MILLION,
         workers=model.connected,
         cloud_fails=model.trouble.since_ms is not None,
-        deadlines_at_risk=sum(_at_risk(job, now, model.wall) for job in model.active.values()),
         budgets=budget_figures(model, now),
-        late_jobs=sum(_late(job, now, model.wall) for job in model.active.values()),
         silent_agents=len(attention.silent(model)),
         refused_types=len(attention.refused_types(model, now)),
         plans_long=plans_long,
     )
 
 
-def _late(job: Job, now: Millis, wall: WallClock) -> bool:
-    """Whether the deadline of a job has passed."""
-    deadline = job.spec.deadline
-    return deadline is not None and now > deadline.due_ms(job.submitted_ms, wall)
-
-
-def _at_risk(job: Job, now: Millis, wall: WallClock) -> bool:
-    """Whether a job is late, or has used the time that is kept for a change."""
-    deadline = job.spec.deadline
-    if deadline is None:
-        return False
-    return job.buys in (MarketRule.ALONE, MarketRule.STAYS) or _late(job, now, wall)
-
-
 def _states(figures: _Figures) -> Iterator[Metric]:
     jobs = GaugeMetricFamily("eva_jobs", "Jobs that have not ended.", labels=["state"])
-    counts = views.jobs_by_state(figures.jobs, sum(figures.suspended.values()))
-    for name in _JOB_STATES:
+    counts = jobs_by_state(figures.jobs, sum(figures.suspended.values()))
+    for name in LASTING_STATES:
         jobs.add_metric([name], counts.get(name, 0))
     yield jobs
     tasks = GaugeMetricFamily("eva_tasks", "Tasks that are not settled.", labels=["state"])
@@ -241,44 +212,6 @@ def _money(figures: _Figures) -> Iterator[Metric]:
         figures.no_packing_usd_per_hour,
     )
     yield _counter("eva_cost_usd", "Charged since the cluster began.", figures.usd_total)
-
-
-def _tenants(figures: _Figures) -> Iterator[Metric]:
-    """Figures by tenant: their names are the settings', not the users'."""
-    jobs = GaugeMetricFamily(
-        "eva_tenant_jobs", "Jobs of a tenant that have not ended.", labels=["tenant", "state"]
-    )
-    cost = CounterMetricFamily(
-        "eva_tenant_cost_usd", "Charged for a tenant's jobs, without idle time.", labels=["tenant"]
-    )
-    for tenant, sums in sorted(figures.tenants.items()):
-        counts = views.jobs_by_state(sums.jobs, figures.suspended.get(tenant, 0))
-        for state in _JOB_STATES:
-            jobs.add_metric([tenant, state], counts.get(state, 0))
-        cost.add_metric([tenant], sums.charged / MILLIS_PER_HOUR / MILLION)
-    yield jobs
-    yield cost
-    yield from _payments(figures.tenants)
-
-
-def _payments(tenants: Mapping[str, TenantTotals]) -> Iterator[Metric]:
-    """Worth, payments and debts of tenants."""
-    value = CounterMetricFamily(
-        "eva_tenant_value_usd",
-        "What a tenant's jobs were worth when they succeeded.",
-        labels=["tenant"],
-    )
-    paid = CounterMetricFamily(
-        "eva_tenant_paid_usd", "Paid by a tenant for room of others.", labels=["tenant"]
-    )
-    earned = CounterMetricFamily(
-        "eva_tenant_earned_usd", "Earned by a tenant with room that others had.", labels=["tenant"]
-    )
-    for tenant, sums in sorted(tenants.items()):
-        value.add_metric([tenant], sums.value / MILLION)
-        paid.add_metric([tenant], sums.paid / MILLIS_PER_HOUR / MILLION)
-        earned.add_metric([tenant], sums.earned / MILLIS_PER_HOUR / MILLION)
-    yield from (value, paid, earned)
 
 
 def _partitions(figures: _Figures) -> Iterator[Metric]:
@@ -309,7 +242,6 @@ def _partitions(figures: _Figures) -> Iterator[Metric]:
 
 def _attention(figures: _Figures) -> Iterator[Metric]:
     """Figures that are zero while all is well."""
-    yield _gauge("eva_late_jobs", "Jobs whose deadlines have passed.", figures.late_jobs)
     yield _gauge(
         "eva_agents_silent",
         "Instances that are paid for and of whose agents nothing is heard.",

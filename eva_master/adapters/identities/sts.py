@@ -16,7 +16,7 @@ from eva_master.adapters.answers import MOST_READ, AnswerReader, AnswerTooLarge
 from eva_wire.rpc.identity import CALL, TERMS
 from eva_wire.values.errors import CloudError, NotAuthenticated
 
-DEADLINE_S = 5.0
+TIMEOUT_S = 5.0
 """For the name, the connection and the whole answer."""
 _OK = 200
 _REFUSED = (400, 401, 403)
@@ -55,7 +55,7 @@ class Sts:
     Args:
         region: The region.
         endpoint: URL in place of AWS's own, for tests.
-        deadline_s: How long a call may take.
+        timeout_s: How long a call may take.
         trust: Makes the context that its certificate is checked with.
     """
 
@@ -64,14 +64,14 @@ class Sts:
         region: str,
         endpoint: str = "",
         *,
-        deadline_s: float = DEADLINE_S,
+        timeout_s: float = TIMEOUT_S,
         trust: Callable[[], ssl.SSLContext] = ssl.create_default_context,
     ) -> None:
         url = urlsplit(endpoint or f"https://{host_of(region)}")
         self.region, self.host = region, url.netloc
         self._name, self._secure = url.hostname or "", url.scheme == "https"
         self._port = url.port or (443 if self._secure else 80)
-        self._deadline_s = deadline_s
+        self._timeout_s = timeout_s
         self._trust = trust
 
     async def caller(self, proof: Proof, signed: Mapping[str, str]) -> str:
@@ -86,11 +86,11 @@ class Sts:
             CloudError: STS does not answer, or not as it should.
         """
         try:
-            async with asyncio.timeout(self._deadline_s):
+            async with asyncio.timeout(self._timeout_s):
                 status, body = await self._asked(_query(proof), signed)
         except TimeoutError:
             raise CloudError(
-                f"{self.host} did not answer within {self._deadline_s:g} s", hint=_AGAIN
+                f"{self.host} did not answer within {self._timeout_s:g} s", hint=_AGAIN
             ) from None
         except AnswerTooLarge:
             raise CloudError(

@@ -55,7 +55,7 @@ def asked_by(section: OnePolicySection) -> Estimates | None:
 
 
 def spot_choice_by(section: OnePolicySection) -> SpotChoice | None:
-    """How the policy of a section has jobs with deadlines choose; `None` if it does not mind."""
+    """The spot choice that a section's policy wants; `None` without a preference."""
     kind, config = _configured(section)
     return kind.spot_choice(config)
 
@@ -112,7 +112,7 @@ def estimates_in(config: MasterConfig) -> Estimates:
 
 
 def spot_choice_in(config: MasterConfig) -> SpotChoice:
-    """How a master has jobs with deadlines choose: by its settings, or else as its policy asks."""
+    """The spot choice of a master: by its settings, or else as its policy asks."""
     if config.spot_choice is not None:
         return config.spot_choice
     return spot_choice_by(_usual(config)) or SpotChoice.LEARNED

@@ -29,10 +29,7 @@ def explain_forks(
     return tuple(lines)
 
 
-def reason(why: str, now: Merging | None, fork: int) -> str:
-    """Why a task has a run, with why the part of a fork did not count last."""
-    left_out = None if now is None else dict(now.left_out).get(fork)
-    if left_out is None:
-        return why
-    words = f"its last part was left out: {left_out}"
-    return f"{why}; {words}" if why else words
+def left_out(now: Merging, fork: int) -> str:
+    """Why the part of a fork did not count in the last merge; empty if it did."""
+    why = dict(now.left_out).get(fork)
+    return "" if why is None else f"its last part was left out: {why}"

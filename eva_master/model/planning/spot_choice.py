@@ -1,4 +1,4 @@
-"""How jobs with deadlines choose between spot instances, instances on demand and waiting."""
+"""The rule by which jobs are run on spot instances, on demand, or wait."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class SpotChoice(StrEnum):
-    """By what they choose.
+    """How jobs with deadlines choose between spot instances, instances on demand and waiting.
 
     Attributes:
         LEARNED: The cheapest by a table of what is expected.

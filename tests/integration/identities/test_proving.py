@@ -271,7 +271,7 @@ async def test_answers_that_say_nothing_let_nobody_in(answer: bytes, words: str)
 @pytest.mark.parametrize("begun", [b"", http(document(f"<Arn>{DEPLOYER}</Arn>"))[:-1]])
 async def test_a_service_that_does_not_end_its_answer_is_not_waited_for(begun: bytes) -> None:
     async with scripted_sts(begun, silent=True) as sts:
-        asked = Sts(REGION, sts.url, deadline_s=0.2)
+        asked = Sts(REGION, sts.url, timeout_s=0.2)
         master = IdentityProver("lab", DIGEST, sts=asked, entries=LISTED, wall=SystemClock().now)
         with pytest.raises(CloudError, match="did not answer within") as refused:
             await master.prove(signed(master.challenge()))

@@ -13,7 +13,7 @@ import pytest
 from eva_master.adapters.loop.clock import SystemClock
 from eva_master.adapters.pages import live
 from eva_master.adapters.pages.shown.overview import overview
-from eva_master.adapters.rpc.server.overview import attention
+from eva_master.adapters.rpc.server.shown.tenants import budget_notes_of
 from eva_master.control.state.parts.months import MonthLevels
 from eva_master.control.state.store import State
 from eva_master.model.accounting.months import MonthLevel
@@ -21,9 +21,10 @@ from eva_master.model.arithmetic.calendar import month_of
 from eva_master.model.feed import FeedEvent, FeedKind
 from eva_master.model.fleet.partitions import Budget, Partition, Partitions
 from eva_master.model.job import Deadline
+from eva_master.model.planning.quotas import TenantLimits
 from eva_master.model.planning.suspension import Suspender, Suspension
 from eva_master.ports.reading import Pause
-from eva_wire.rpc.messages import Note, OverviewResponse, Tenant
+from eva_wire.rpc.messages import Note, OverviewResponse
 from eva_wire.values.ids import InstanceId, JobId, Millis
 from eva_wire.values.states import InstanceState, JobState
 from eva_wire.values.users import Role
@@ -125,8 +126,8 @@ async def test_a_budget_is_told_of_from_four_fifths_on_until_there_is_room(site:
 
 def test_a_budget_of_a_tenant_is_told_of_and_its_end() -> None:
     def notes(spent: int) -> list[Note]:
-        tenant = Tenant(name="vision", month_micro_usd=spent, budget_micro_usd=10_000_000)
-        return list(attention.of_tenants([tenant, Tenant(name="other")]))
+        limits = {"vision": TenantLimits(budget=10_000_000, month=spent), "other": TenantLimits()}
+        return list(budget_notes_of(limits))
 
     assert notes(7_999_999) == []
     (near,), (over,) = notes(8_000_000), notes(10_000_000)

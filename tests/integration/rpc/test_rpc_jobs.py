@@ -215,7 +215,7 @@ async def test_a_bug_in_a_handler_is_an_internal_error_with_a_number(
     def broken(*_: object) -> None:
         raise ZeroDivisionError("secret detail")
 
-    monkeypatch.setattr("eva_master.adapters.rpc.server.views.bill", broken)
+    monkeypatch.setattr("eva_master.adapters.rpc.server.shown.costs.bill", broken)
     status, error = await refusal(master.cluster.Cost(pb.CostRequest()))
     assert status is grpc.StatusCode.INTERNAL
     assert "internal error" in error.message

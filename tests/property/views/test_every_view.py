@@ -18,6 +18,8 @@ from eva_master.adapters.http import metrics
 from eva_master.adapters.resolving.parse import parse_job
 from eva_master.adapters.rpc.server import explain, learned, reasons, views
 from eva_master.adapters.rpc.server.parts import messages as partition_messages
+from eva_master.adapters.rpc.server.shown import costs, tenants
+from eva_master.adapters.rpc.server.shown.installed import METRICS
 from eva_master.adapters.rpc.workers.messages import command
 from eva_master.adapters.store.journal import SqlJournal
 from eva_master.control.readside.publisher import Publisher
@@ -114,8 +116,8 @@ def shown(model: ReadModel, now: Millis) -> list[bytes]:
     archive = LoadedArchive(Changes)
     told = [
         views.cluster(model, now, list(model.live.values()), name="c", policy="p", version="0"),
-        views.bill(model, now),
-        views.tenants(model, RULES, now),
+        costs.bill(model, now),
+        tenants.response(model, RULES, now),
         partition_messages.response(model, watcher(), now),
         learned.view(model, None, now),
         learned.view(model, voice_of_owner("me", "vision"), now),
@@ -123,12 +125,12 @@ def shown(model: ReadModel, now: Millis) -> list[bytes]:
         *(
             share
             for by in ("owner", "type", "workload", "label:team", "day", "job")
-            for share in views.cost_shares(divided_bill(model, CostSplit.of(by), now))
+            for share in costs.cost_shares(divided_bill(model, CostSplit.of(by), now))
         ),
     ]
     for name in model.jobs:
         record = model.record(name, now)
-        told += [views.job(model, record, now), views.job_cost(record)]
+        told += [views.job(model, record, now), costs.job_cost(record)]
         subject = explain.find(model, archive, "me", name, now)
         told.append(explain.explain(NoRounds(), subject, now, reasons.machines(model)))
     told += [views.instance(model, it) for it in model.instances.values()]
@@ -141,8 +143,11 @@ def scraped(model: ReadModel, now: Millis) -> bytes:
 
     class Figures:
         def collect(self) -> list[Any]:
-            parts = (metrics._states, metrics._money, metrics._tenants, metrics._partitions)
-            return [metric for part in parts for metric in part(figures)]
+            parts = (metrics._states, metrics._money, metrics._partitions)
+            return [
+                *(metric for part in parts for metric in part(figures)),
+                *(metric for part in METRICS for metric in part(model, now)),
+            ]
 
     registry = CollectorRegistry()
     registry.register(Figures())  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from eva_master.adapters.rpc.server import views
+from eva_master.adapters.rpc.server.shown import costs
 from eva_master.control.state.store import State
 from eva_master.model.catalog import Catalog
 from eva_wire.values.ids import MILLIS_PER_HOUR, InstanceId
@@ -48,10 +49,10 @@ def test_the_bill_tells_what_empty_instances_have_cost_that_stayed() -> None:
     cluster.play(7)
     model, now = cluster.machine.published(), cluster.timeline.now()
     since = ended_ms(cluster, "a-1/0")
-    assert views.bill(model, now).kept_micro_usd == SMALL.price * (now - since) // MILLIS_PER_HOUR
+    assert costs.bill(model, now).kept_micro_usd == SMALL.price * (now - since) // MILLIS_PER_HOUR
     cluster.play(15)
     stayed = entered(cluster, InstanceState.TERMINATING) - since
-    bill = views.bill(cluster.machine.published(), cluster.timeline.now())
+    bill = costs.bill(cluster.machine.published(), cluster.timeline.now())
     assert bill.kept_micro_usd == SMALL.price * stayed // MILLIS_PER_HOUR
     assert bill.kept_micro_usd <= bill.idle_micro_usd
     restored = State.restored(catalog(), cluster.journal.load(cluster.timeline.now()))

@@ -212,8 +212,8 @@ def test_a_dag_teaches_once_it_is_over_and_a_restart_changes_nothing() -> None:
     assert outlook.left_ms > 3 * 300 * SECOND
     shown = find(model, None, "ana", names[1], now)  # type: ignore[arg-type]
     assert isinstance(shown, Subject)
-    assert shown.dag is not None
-    assert (shown.dag.label, shown.dag.left_ms) == ("etl", outlook.left_ms)
+    told_dag = shown.message.dag
+    assert (told_dag.label, told_dag.left_ms) == ("etl", outlook.left_ms)
     cluster.restart()
     again = cluster.state
     assert [again.dags.of(again.jobs[name]) for name in names[1:]] == told

@@ -8,7 +8,7 @@ import pytest
 
 from eva_lab.simulator.cluster.work import Work
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
-from eva_master.adapters.rpc.server.shown.buying import notes_on
+from eva_master.adapters.rpc.server.shown.deadlines import notes_on
 from eva_master.app.policy_registry import policies
 from eva_master.control.settings import Settings
 from eva_master.model.catalog import InstanceType, Offering, Purchase, spot_family

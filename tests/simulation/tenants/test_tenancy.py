@@ -8,7 +8,7 @@ import pytest
 
 from eva_lab.runs import named_policy
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
-from eva_master.adapters.rpc.server import views
+from eva_master.adapters.rpc.server.shown import tenants
 from eva_master.control.settings import Settings
 from eva_master.model.accounting.tenants import TenantRules
 from eva_master.model.actions import Reply
@@ -142,7 +142,9 @@ def test_quotas_are_scaled_down_while_a_node_is_away_and_that_is_told() -> None:
     rules = TenantRules({"vision": ("v",), "speech": ("s",)})
 
     def told() -> list[tuple[dict[str, int], dict[str, int]]]:
-        answer = views.tenants(model_of(world.state, world._settings), rules, world.timeline.now())
+        answer = tenants.response(
+            model_of(world.state, world._settings), rules, world.timeline.now()
+        )
         return [(dict(it.quota.stated), dict(it.quota.now)) for it in answer.tenants[:2]]
 
     assert told() == [({"v100": 4}, {"v100": 4}), ({"v100": 12}, {"v100": 12})]

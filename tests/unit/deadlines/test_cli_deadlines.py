@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from eva_client.cli.views import tables
-from eva_master.adapters.rpc.server.shown.buying import (
+from eva_master.adapters.rpc.server.shown.deadlines import (
     buying_of,
     explain,
     late_ppm,

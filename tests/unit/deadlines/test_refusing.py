@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from eva_master.adapters.rpc.server.shown.buying import notes_on
+from eva_master.adapters.rpc.server.shown.deadlines import notes_on
 from eva_master.control.features.deadlines.refusing import refusal
 from eva_master.control.machine import Machine
 from eva_master.control.settings import Limits, Settings

@@ -250,15 +250,13 @@ def test_users_are_told_the_priority_and_where_it_comes_from() -> None:
     model = publisher.publish(cluster.now)
     subject = find(model, cast("Archive", None), "me", first, cluster.now)
     assert isinstance(subject, Subject)
-    assert subject.job is not None
-    assert subject.notes == (f"priority 5, handed on by {urgent}",)
-    shape = shapes.job(subject.job)
+    assert subject.message.notes == [f"priority 5, handed on by {urgent}"]
+    shape = shapes.job(subject.message.job)
     assert (shape["priority"], shape["handed_priority"], shape["handed_by"]) == (1, 5, urgent)
-    assert tables.priority(subject.job) == f"5, handed on by {urgent}"
+    assert tables.priority(subject.message.job) == f"5, handed on by {urgent}"
     cluster.cancel(urgent)
     model = publisher.publish(cluster.now)
     subject = find(model, cast("Archive", None), "me", first, cluster.now)
     assert isinstance(subject, Subject)
-    assert subject.job is not None
-    assert subject.notes == ()
-    assert tables.priority(subject.job) == "1"
+    assert not subject.message.notes
+    assert tables.priority(subject.message.job) == "1"

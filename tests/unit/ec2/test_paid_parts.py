@@ -12,7 +12,7 @@ from eva_lab.simulator.cluster.journal import MemoryJournal
 from eva_master.adapters.bills import divided_bill
 from eva_master.adapters.catalog.market import PurchaseTerms, TypeFilter, on_sale
 from eva_master.adapters.ec2.memory import for_tasks
-from eva_master.adapters.rpc.server import views
+from eva_master.adapters.rpc.server.shown import costs
 from eva_master.adapters.store.codec import INSTANCES
 from eva_master.control.measure import ledger
 from eva_master.control.planning.allowance import Allowance
@@ -151,7 +151,7 @@ def test_the_parts_add_up_to_the_bill_to_the_micro_dollar(
 
 def check_parts(state: State, now: int) -> None:
     model, at = model_of(state), Millis(now)
-    bill, parts = views.bill(model, at), divided_bill(model, CostSplit.of("part"), at)
+    bill, parts = costs.bill(model, at), divided_bill(model, CostSplit.of("part"), at)
     assert sum(share.charged for share in parts.shares) == bill.cost_micro_usd
     assert sum(share.idle for share in parts.shares) == bill.idle_micro_usd
     by_name = {share.name: share.charged for share in parts.shares}

@@ -8,7 +8,7 @@ import pytest
 
 from eva_master.control.features.forks import tracker
 from eva_master.control.features.forks.tracker import Done, Runner
-from eva_master.model.forks.explanations import explain_forks, reason
+from eva_master.model.forks.explanations import explain_forks, left_out
 from eva_master.model.forks.merging import NOT_BEGUN, GivenWeights, MergeRule, Merging, PartFate
 from eva_wire.values.ids import Millis
 
@@ -67,9 +67,8 @@ def test_what_a_leader_leaves_out_does_not_count_and_is_told() -> None:
         "up to 3 forks: one merge, 20 of 800 steps in them; the last one took 0.5 s",
         "a-1/0+2 was left out of the last merge: NaN",
     )
-    assert reason("nobody else needs its room", now, 2) == (
-        "nobody else needs its room; its last part was left out: NaN"
-    )
+    assert left_out(now, 2) == "its last part was left out: NaN"
+    assert not left_out(now, 1)
 
 
 def test_more_steps_than_a_share_do_not_count() -> None:

@@ -20,6 +20,7 @@ from eva_master.adapters.pages.shown.feed import EventsQuery
 from eva_master.adapters.pages.shown.job import JobViews
 from eva_master.adapters.pages.shown.jobs import JobsQuery, query_of
 from eva_master.adapters.rpc.server.overview import attention
+from eva_master.adapters.rpc.server.shown import deadlines
 from eva_wire.rpc.messages import (
     Bill,
     ClusterState,
@@ -130,7 +131,11 @@ def test_empty_pages_say_what_to_do() -> None:
 
 
 def test_commands_that_pages_name_are_there() -> None:
-    sources = [*(PAGES_DIR / "templates").iterdir(), Path(attention.__file__)]
+    modules = (attention, deadlines)
+    sources = [
+        *(PAGES_DIR / "templates").iterdir(),
+        *(Path(module.__file__ or "") for module in modules),
+    ]
     named = {name for source in sources for name in COMMAND.findall(source.read_text())}
     assert {"submit", "get", "explain", "resume"} <= named
     assert named <= set(main.list_commands(Context(main)))

@@ -8,6 +8,7 @@ import grpc
 import pytest
 
 from eva_master.adapters.rpc.server import views
+from eva_master.adapters.rpc.server.shown import costs
 from eva_master.adapters.rpc.workers.messages import reports
 from eva_master.control.measure import ledger
 from eva_master.control.settings import Settings
@@ -138,10 +139,10 @@ def test_the_bill_has_exact_milliseconds_and_rounds_only_the_shown_amounts(state
     state.put_instance(replace(record, gone_ms=Millis(950 + 1_234_567)))
     ledger.close_account(state, state.instances[place])
     model = model_of(state)
-    bill = views.bill(model, Millis(10 * HOUR))
+    bill = costs.bill(model, Millis(10 * HOUR))
     record = model.billed(place, Millis(10 * HOUR))
     assert record.account is not None
-    cost = views.instance_cost(record.instance, record.account)
+    cost = costs.instance_cost(record.instance, record.account)
     assert cost.closed
     assert cost.billed_ms == 1_234_567
     assert bill.cost_micro_usd == round(cost.billed_ms * SMALL.price / HOUR)

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from eva_client.cli.views import bills, shapes
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
-from eva_master.adapters.rpc.server import views
+from eva_master.adapters.rpc.server.shown import costs
 from eva_master.control.measure import ledger
 from eva_master.control.state.store import State
 from eva_master.model.accounting.pool_costs import PoolCost, read, written
@@ -274,6 +274,6 @@ def test_without_pools_the_bill_says_nothing_of_them() -> None:
 def test_each_sum_of_a_row_is_rounded_once() -> None:
     made = state()
     ledger.book(made, NAME, Millis(1_000 + 1_234_567))
-    (row,) = views.bill(model_of(made), Millis(1_000 + 1_234_567)).pools
+    (row,) = costs.bill(model_of(made), Millis(1_000 + 1_234_567)).pools
     assert (row.pool, row.cost_micro_usd) == ("p", round(100_000 * 1_234_567 / 3_600_000))
     assert row.on_demand_micro_usd == round(370_000 * 1_234_567 / 3_600_000)

@@ -9,6 +9,7 @@ from typing import Any
 from eva_lab.simulator.cluster.journal import MemoryJournal
 from eva_master.adapters.http.metrics import MasterMetrics
 from eva_master.adapters.rpc.server import views
+from eva_master.adapters.rpc.server.shown import tenants
 from eva_master.control.state.store import State
 from eva_master.model.accounting.tenants import TenantRules
 from eva_master.model.planning.suspension import Suspender, Suspension
@@ -76,7 +77,7 @@ def test_what_users_and_plans_suspend_is_counted_by_tenant() -> None:
         ("speech", "suspended"): 1,
         ("default", "pending"): 1,
     }
-    told = views.tenants(model, TenantRules({"vision": ("ann",), "speech": ()}), NOW)
+    told = tenants.response(model, TenantRules({"vision": ("ann",), "speech": ()}), NOW)
     assert {it.name: dict(it.jobs_by_state) for it in told.tenants} == {
         "vision": {"pending": 1, "suspended": 1},
         "speech": {"suspended": 1},

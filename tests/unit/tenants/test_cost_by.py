@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from eva_client.cli import main
 from eva_lab.simulator.cluster.journal import MemoryJournal
 from eva_master.adapters.bills import divided_bill
-from eva_master.adapters.rpc.server import views
+from eva_master.adapters.rpc.server.shown import costs
 from eva_master.control.measure import ledger
 from eva_master.control.state.parts.cost_tally import (
     CostTally,
@@ -65,7 +65,7 @@ def test_types_and_owners_add_up_to_the_bill_to_the_last_micro_dollar() -> None:
     state = cluster()
     for now in (950, 1_001, 4_567, 1_234_567, 7_654_321):
         model, at = model_of(state), Millis(now)
-        bill, types = views.bill(model, at), shares(model, "type", at)
+        bill, types = costs.bill(model, at), shares(model, "type", at)
         assert sum(share.charged for share in types) == bill.cost_micro_usd
         assert sum(share.idle for share in types) == bill.idle_micro_usd
         owners = shares(model, "owner", at)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eva_lab.simulator.cluster.journal import MemoryJournal
-from eva_master.adapters.rpc.server import explain, views
+from eva_master.adapters.rpc.server import explain
+from eva_master.adapters.rpc.server.shown import tenants
 from eva_master.adapters.rpc.server.shown.lending import worth_of
 from eva_master.control.settings import Settings
 from eva_master.control.state.parts.lending import Lending
@@ -177,8 +178,7 @@ def test_a_job_that_borrows_says_from_whom_and_for_how_much() -> None:
         model_of(cluster.state, SETTINGS), LoadedArchive(Changes), "me", "job", Millis(MINUTE)
     )
     assert isinstance(subject, explain.Subject)
-    told = subject.borrowing
-    assert told is not None
+    told = subject.message.borrowing
     assert (told.gpus, told.micro_usd_per_hour) == (2, 360_000)
     assert [(it.tenant, it.micro_usd_per_hour, it.gpus_thousandths) for it in told.lenders] == [
         ("b", 240_000, 1_500),
@@ -189,7 +189,7 @@ def test_a_job_that_borrows_says_from_whom_and_for_how_much() -> None:
         model_of(cluster.state, SETTINGS), LoadedArchive(Changes), "me", "job", Millis(3 * MINUTE)
     )
     assert isinstance(over, explain.Subject)
-    assert over.borrowing is None
+    assert not over.message.HasField("borrowing")
 
 
 def test_a_preview_tells_what_a_job_would_be_worth() -> None:
@@ -217,7 +217,7 @@ def test_sums_beyond_64_bits_are_shown_as_the_largest_number_after_a_restart_too
     before.tally.lending.tenants.add("a", sums)
     journal.commit(before.take_changes())
     state = State.restored((MACHINE,), journal.load())
-    shown = views.tenants(model_of(state), TenantRules({"a": ("me",)}), Millis(0)).tenants[0]
+    shown = tenants.response(model_of(state), TenantRules({"a": ("me",)}), Millis(0)).tenants[0]
     sent = pb.Tenant.FromString(shown.SerializeToString())
     assert (sent.value_micro_usd, sent.received_micro_usd) == (most, most)
     assert (sent.paid_micro_usd, sent.earned_micro_usd, sent.given_micro_usd) == (most, most, 7)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eva_lab.simulator.cluster.journal import MemoryJournal
-from eva_master.adapters.rpc.server import views
+from eva_master.adapters.rpc.server.shown import tenants
 from eva_master.control.measure import ledger
 from eva_master.control.planning.snapshot_builder import snapshot
 from eva_master.control.settings import Settings
@@ -54,7 +54,7 @@ def test_the_parts_are_the_whole_to_the_last_micro_dollar() -> None:
     state = cluster()
     model = model_of(state)
     for now in (950, 1_001, 4_567, 1_234_567, 7_654_321):
-        answer = views.tenants(model, RULES, Millis(now))
+        answer = tenants.response(model, RULES, Millis(now))
         parts = sum(one.cost_micro_usd for one in answer.tenants)
         assert parts + answer.bill.idle_micro_usd == answer.bill.cost_micro_usd
         alone = sum(one.no_packing_micro_usd for one in answer.tenants)
@@ -70,7 +70,7 @@ def test_the_parts_are_the_whole_to_the_last_micro_dollar() -> None:
 
 
 def test_tenants_are_listed_as_the_settings_name_them() -> None:
-    answer = views.tenants(model_of(cluster()), RULES, Millis(1_000))
+    answer = tenants.response(model_of(cluster()), RULES, Millis(1_000))
     assert [(one.name, list(one.owners), one.former) for one in answer.tenants] == [
         ("vision", ["ana"], False),
         ("unused", ["zoe"], False),

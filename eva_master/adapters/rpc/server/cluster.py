@@ -19,6 +19,7 @@ from eva_master.adapters.rpc.server.access import caller
 from eva_master.adapters.rpc.server.overview import answer
 from eva_master.adapters.rpc.server.overview.samples import Samples
 from eva_master.adapters.rpc.server.parts import messages as partition_messages
+from eva_master.adapters.rpc.server.shown import costs, tenants
 from eva_master.adapters.rpc.server.watching.feed import FeedStreams
 from eva_master.learning.voices.names import voice_of_owner
 from eva_master.model.accounting.splits import CostSplit
@@ -115,7 +116,7 @@ class ClusterService(ClusterServicer):
                 for message in state.instances:
                     message.placed.extend(answer.placed(model, InstanceId(message.id)))
             if record is not None and record.account is not None:
-                cost = views.instance_cost(record.instance, record.account)
+                cost = costs.instance_cost(record.instance, record.account)
                 state.instances[0].cost.CopyFrom(cost)
             return state
 
@@ -153,8 +154,7 @@ class ClusterService(ClusterServicer):
 
         def overview(model: ReadModel) -> pb.OverviewResponse:
             state, pause = self._state(model, (), now), self._gateway.pause
-            sources = self._archive, self._samples, self._tenants
-            glance = answer.Glance(*sources, pause, state, self._receivers())
+            glance = answer.Glance(self._archive, self._samples, pause, state, self._receivers())
             return answer.overview(model, glance, who, now)
 
         return await self._gateway.read(overview)
@@ -169,22 +169,22 @@ class ClusterService(ClusterServicer):
         return await self._gateway.read(lambda model: self._bill(model, request, now))
 
     def _bill(self, model: ReadModel, request: pb.CostRequest, now: Millis) -> pb.Bill:
-        bill, limit = views.bill(model, now), pages.size(request.page_size)
+        bill, limit = costs.bill(model, now), pages.size(request.page_size)
         if request.by:
             bill.by = request.by
             split = CostSplit.of(request.by)
-            bill.shares.extend(views.cost_shares(divided_bill(model, split, now)))
+            bill.shares.extend(costs.cost_shares(divided_bill(model, split, now)))
         if not request.without_jobs:
             jobs, bill.next_jobs_page_token = pages.all_jobs(
                 model, self._archive, request.jobs_page_token, limit, now
             )
-            bill.jobs.extend(map(views.job_cost, jobs))
+            bill.jobs.extend(map(costs.job_cost, jobs))
         if not request.without_instances:
             instances, bill.next_instances_page_token = pages.all_instances(
                 model, self._archive, request.instances_page_token, limit, now
             )
             bill.instances.extend(
-                views.instance_cost(record.instance, record.account)
+                costs.instance_cost(record.instance, record.account)
                 for record in instances
                 if record.account is not None
             )
@@ -197,7 +197,7 @@ class ClusterService(ClusterServicer):
     ) -> pb.TenantsResponse:
         """Answer with the jobs and costs of each tenant."""
         now = self._clock.now()
-        return await self._gateway.read(lambda model: views.tenants(model, self._tenants, now))
+        return await self._gateway.read(lambda model: tenants.response(model, self._tenants, now))
 
     async def Partitions(  # noqa: N802
         self,

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from heapq import nsmallest
 from math import isqrt
 
 from eva_master.adapters.rpc.bounded import bounded_pb as pb
 from eva_master.adapters.rpc.server import reasons, views
 from eva_master.adapters.rpc.server.references import absent, archived
-from eva_master.adapters.rpc.server.shown import buying, zones
-from eva_master.adapters.rpc.server.shown.lending import borrowing_of
+from eva_master.adapters.rpc.server.shown import installed
+from eva_master.adapters.rpc.server.shown.part import Asked
 from eva_master.adapters.store.journal import ROUNDS_EXPLAINED
 from eva_master.model.changes import Round
-from eva_master.model.fleet.forking import why_unforked
-from eva_master.model.forks.explanations import explain_forks
-from eva_master.model.planning.estimate import Evidence, Source
+from eva_master.model.planning.estimate import Source
 from eva_master.model.planning.reasons import Exchange, Hosting, Reasons
 from eva_master.model.planning.standing import LinePlace, full_name
 from eva_master.model.records import Instance, TaskRun
@@ -26,14 +24,12 @@ from eva_master.ports.reading import Archive, DagOutlook, JobRecord, LineOutlook
 from eva_wire.rpc.errors import BadRequest
 from eva_wire.values.errors import NotFound
 from eva_wire.values.ids import (
-    MILLION,
     Family,
     InstanceId,
     JobId,
     Millis,
     job_of,
     number_of,
-    run_id,
 )
 from eva_wire.values.states import TERMINAL_JOB, RunState
 
@@ -55,21 +51,10 @@ class Subject:
 
     Attributes:
         kind: ``job``, ``instance`` or ``pools``.
-        job: The present state of the job.
-        instance: The present state of the instance.
-        lines: Where the waiting tasks of the job stand in line, of some lines alone.
-        more_lines: In how many lines they stand besides.
         since_ms: When it began; earlier rounds do not mention it.
         hosted: Whether an instance concerns it; `None` if it has no place.
         moved: Whether a move concerns it; `None` if there were none.
-        partition: Where it belongs; empty if the cluster is not divided.
-        latency: Whether a job counts as short, and why; empty where that makes no difference.
-        forks: Progress and faults of a forked job's forks.
-        market: State of a job's deadline and its use of spot instances.
-        evidence: Evidence behind a job's estimate.
-        dag: Estimate of the DAG of which a job is a stage.
-        borrowing: On what terms a job has room of other tenants.
-        notes: Further notes for a job's user.
+        message: The answer so far: its state, and what there is to tell of it.
     """
 
     kind: str
@@ -77,18 +62,7 @@ class Subject:
     since_ms: Millis
     hosted: Callable[[Hosting], bool] | None
     moved: Callable[[Exchange], bool] | None
-    job: pb.Job | None = None
-    instance: pb.Instance | None = None
-    partition: str = ""
-    lines: tuple[pb.LinePlace, ...] = ()
-    more_lines: int = 0
-    latency: str = ""
-    forks: tuple[str, ...] = ()
-    market: tuple[str, ...] = ()
-    evidence: pb.RunTimeEvidence | None = None
-    dag: pb.DagOutlook | None = None
-    borrowing: pb.Borrowing | None = None
-    notes: tuple[str, ...] = ()
+    message: pb.Explanation = field(default_factory=pb.Explanation)
 
 
 def find(
@@ -142,8 +116,10 @@ def _instance(model: ReadModel, instance: Instance) -> Subject:
         moved=lambda exchange: any(
             instance.id in (move.source, move.target) for move in exchange.moves
         ),
-        instance=views.instance(model, instance),
-        partition=views.partition_of(model, instance.partition),
+        message=pb.Explanation(
+            instance=views.instance(model, instance),
+            partition=views.partition_of(model, instance.partition),
+        ),
     )
 
 
@@ -157,57 +133,35 @@ def _job(model: ReadModel, record: JobRecord, now: Millis) -> Subject:
         task_ms = _usual_ms(shown.estimate) if shown.HasField("estimate") else None
         latency = short.explain(job.spec.latency, task_ms)
     lines, more = _lines(model, record, now)
-    forking = model.partitions.home(job.partition).forking
-    why = "" if job.state in TERMINAL_JOB else why_unforked(job.spec, forking)
+    message = pb.Explanation(
+        job=shown,
+        partition=views.partition_of(model, job.partition),
+        lines=lines,
+        more_lines=more,
+        latency=latency,
+        dag=_dag(model.dag_outlook(job)) if job.spec.stage.dag else None,
+        notes=[] if record.handed is None or job.state in TERMINAL_JOB else [record.handed.words],
+    )
+    outlook, _ = model.outlooks(record, now)
+    asked = Asked(model, record, outlook, now)
+    for part in installed.EXPLANATION:
+        if (addition := part(asked)) is not None:
+            message.MergeFrom(addition)
+    if job.state not in TERMINAL_JOB:
+        message.notes.extend(model.partitions.home(job.partition).unread(job.spec))
+        message.market.extend(_purchases(model, record))
     return Subject(
         "job",
         job.id,
         job.submitted_ms,
         hosted=(lambda hosting: reasons.hosts(hosting, placed)) if placed else None,
         moved=(lambda exchange: _moves(exchange, job.id)) if moved else None,
-        job=shown,
-        partition=views.partition_of(model, job.partition),
-        lines=lines,
-        more_lines=more,
-        latency=latency,
-        forks=(
-            *explain_forks(
-                job.spec.forking.forks,
-                job.spec.total_steps,
-                job.merging,
-                lambda fork: run_id(job.id, 0, fork),
-            ),
-            *([why] if why else []),
-            *filter(None, [_short_of_forks(model, record, now)]),
-        ),
-        market=(
-            *buying.explain(job, _ends_ms(shown, now), now, model.spot_life_ms(job), model.wall),
-            *_purchases(model, record),
-        ),
-        evidence=_evidence(model.evidence(job)) if _estimated(shown) else None,
-        dag=_dag(model.dag_outlook(job)) if job.spec.stage.dag else None,
-        borrowing=borrowing_of(model.terms_of(job.id)),
-        notes=() if job.state in TERMINAL_JOB else tuple(_notes(model, record)),
+        message=message,
     )
-
-
-def _notes(model: ReadModel, record: JobRecord) -> Iterator[str]:
-    if record.handed is not None:
-        yield record.handed.words
-    if in_zones := zones.explain(model, record):
-        yield in_zones
-    yield from model.partitions.home(record.job.partition).unread(record.job.spec)
-
-
-def _short_of_forks(model: ReadModel, record: JobRecord, now: Millis) -> str:
-    active = record.job.id in model.active
-    return model.unforked(record.job.id, now) if active else ""
 
 
 def _purchases(model: ReadModel, record: JobRecord) -> Iterator[str]:
     """Unusual facts about the instances that a job's tasks are on, or are about to be on."""
-    if record.job.state in TERMINAL_JOB:
-        return
     places = dict.fromkeys(
         place for run in record.runs for place in (run.instance, run.target) if place
     )
@@ -217,35 +171,10 @@ def _purchases(model: ReadModel, record: JobRecord) -> Iterator[str]:
             yield f"{name}: {instance.reason}"
 
 
-def _ends_ms(job: pb.Job, now: Millis) -> int | None:
-    """When a job ends at its pace; one that waits, if it began now."""
-    if job.HasField("eta_ms"):
-        return job.eta_ms
-    return now + job.remaining_ms if job.HasField("remaining_ms") else None
-
-
 def _usual_ms(known: pb.RunTimeEstimate) -> int:
     """See `Estimate.usual_ms`: it lies in the middle of the two, on the scale of logarithms."""
     stated = known.source == Source.STATED
     return known.mean_ms if stated else isqrt(known.least_ms * known.most_ms)
-
-
-def _estimated(job: pb.Job) -> bool:
-    return job.HasField("estimate") and job.estimate.source != Source.STATED
-
-
-def _evidence(found: Evidence | None) -> pb.RunTimeEvidence | None:
-    if found is None:
-        return None
-    return pb.RunTimeEvidence(
-        pilots=found.pilots,
-        pilots_ms=found.pilots_ms,
-        feature=found.feature,
-        value=found.value,
-        jobs=found.jobs,
-        jobs_ms=found.jobs_ms,
-        spread=found.spread_ppm / MILLION,
-    )
 
 
 def _dag(found: DagOutlook | None) -> pb.DagOutlook | None:
@@ -364,27 +293,12 @@ def _subject(
     now: Millis,
     machines: Mapping[Family, reasons.Machines],
 ) -> pb.Explanation:
-    message = pb.Explanation(
-        kind=subject.kind,
-        subject=subject.name,
-        now_ms=now,
-        job=subject.job,
-        instance=subject.instance,
-        partition=subject.partition,
-        lines=subject.lines,
-        more_lines=subject.more_lines,
-        latency=subject.latency,
-        forks=subject.forks,
-        market=subject.market,
-        evidence=subject.evidence,
-        dag=subject.dag,
-        borrowing=subject.borrowing,
-        notes=subject.notes,
-    )
+    message = pb.Explanation(kind=subject.kind, subject=subject.name, now_ms=now)
+    message.MergeFrom(subject.message)
     hosted, moved = subject.hosted, subject.moved
-    asks = subject.job is not None and subject.job.state not in _ENDED
+    asks = message.HasField("job") and message.job.state not in _ENDED
     for number, (record, why) in enumerate(_rounds(history, subject.since_ms)):
-        if asks and record.figures.get("partition", "") == subject.partition:
+        if asks and record.figures.get("partition", "") == message.partition:
             asks, fleet = False, reasons.fleet(record, machines)
             if fleet is not None:
                 message.fleet.CopyFrom(fleet)

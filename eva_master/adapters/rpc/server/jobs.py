@@ -36,7 +36,7 @@ from eva_master.adapters.rpc.server.parts import job_filter
 from eva_master.adapters.rpc.server.parts.job_finder import JobFinder, require_task
 from eva_master.adapters.rpc.server.parts.task_times import add_times
 from eva_master.adapters.rpc.server.references import PredecessorFinder
-from eva_master.adapters.rpc.server.shown.buying import notes_on
+from eva_master.adapters.rpc.server.shown.installed import DOUBTS
 from eva_master.adapters.rpc.server.shown.secrets import notes_on_secrets
 from eva_master.adapters.rpc.server.shown.storage import notes_on_gpus, notes_on_storage
 from eva_master.adapters.rpc.server.watching.streams import JobStreams
@@ -200,7 +200,8 @@ class JobsService(JobsServicer):
         home = model.partitions.home(spec.partition if submitted is None else submitted.partition)
         if home.short is not None:
             yield from home.short.doubts(spec)
-        yield from notes_on(spec, home.sold(model.catalog))
+        sold = home.sold(model.catalog)
+        yield from (note for doubts in DOUBTS for note in doubts(spec, sold))
         if behind := model.behind_others(spec, job, self._clock.now()):
             yield behind
         yield from home.unread(spec)

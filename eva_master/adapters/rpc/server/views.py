@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
-from eva_master.adapters.bills import divided_bill
 from eva_master.adapters.rpc.bounded import bounded_pb as pb
 from eva_master.adapters.rpc.server import reasons
-from eva_master.adapters.rpc.server.shown.buying import (
-    buying_of,
-    clock_was_set,
-    markets_of,
-    why_it_waits,
-)
-from eva_master.adapters.rpc.server.shown.lending import payments_of, worth_of
-from eva_master.adapters.rpc.server.shown.run_times import contradicted_of, estimate_of
-from eva_master.adapters.rpc.server.shown.secrets import why_it_lacks
-from eva_master.adapters.rpc.server.shown.shared_limits import shared_limit
+from eva_master.adapters.rpc.server.shown import installed
+from eva_master.adapters.rpc.server.shown.part import Asked
+from eva_master.adapters.rpc.server.shown.states import SUSPENDED, jobs_by_state
 from eva_master.model.accounting.per_hour import billed_per_hour
-from eva_master.model.accounting.splits import NO_SHARE, CostSplit, DividedBill, SplitKind
-from eva_master.model.accounting.tenants import TenantRules
-from eva_master.model.accounting.totals import TenantTotals
 from eva_master.model.catalog import Purchase
-from eva_master.model.changes import InstanceAccount
-from eva_master.model.forks.explanations import reason
 from eva_master.model.job import TaskSpec
-from eva_master.model.planning.quotas import TenantLimits
 from eva_master.model.planning.standing import full_name
 from eva_master.model.planning.suspension import Suspension
 from eva_master.model.records import Instance, Job, TaskRun, rests
@@ -52,8 +37,6 @@ from eva_wire.values.states import (
     shell_code,
 )
 
-SUSPENDED = "suspended"
-"""The state that users see of a pending job that is suspended."""
 _METRICS_BYTES = 64 << 10
 """Bytes of metrics in the message of one job: all that one task may have, or some of each task."""
 _REASONS = 10
@@ -105,22 +88,20 @@ def job(model: ReadModel, record: JobRecord, now: Millis, pause: Pause | None = 
         pause=None if job.state in TERMINAL_JOB else _pause(pause),
         eta_earliest_ms=whole.earliest_ms,
         eta_latest_ms=whole.latest_ms,
-        estimate=estimate_of(whole.estimate),
-        contradicted=contradicted_of(model, job),
         suspension=_suspension(suspension),
         replicas_micro_usd=micro_usd(account.replicas),
-        buying=buying_of(job, whole, now, model.wall),
-        markets=markets_of(job, account, now),
     )
+    asked = Asked(model, record, whole, now)
+    for part in installed.JOB:
+        if (more := part(asked)) is not None:
+            message.MergeFrom(more)
     for task_message, run in zip(message.tasks, record.runs, strict=True):
         task_message.metrics.update(metrics_within(run.progress.metrics, room))
     if job.suspension is not None and job.state is JobState.PENDING:
         _tell(message, job.suspension.words)
     elif others:
         _tell(message, _after(others))
-    elif job.missing_secrets and job.state in (JobState.PENDING, JobState.RUNNING):
-        _tell(message, why_it_lacks(job.missing_secrets))
-    elif waits := why_it_waits(job, model.wall):
+    elif waits := next(filter(None, (part(model, job) for part in installed.WAITS)), ""):
         _tell(message, waits)
     elif job.state not in TERMINAL_JOB:
         message.waiting_for.extend(_why_others_wait(model, record, now))
@@ -158,20 +139,6 @@ def state_of(record: JobRecord) -> str:
     """A job's state, as users see it: one that is suspended is so once none of its tasks runs."""
     rests = _suspended(record) is not None and record.job.state is JobState.PENDING
     return SUSPENDED if rests else record.job.state.value
-
-
-def jobs_by_state(jobs: Mapping[JobState, int], suspended: int) -> dict[str, int]:
-    """How many jobs are in each state that users see; states without jobs are missing.
-
-    Args:
-        jobs: By the state of their records.
-        suspended: How many of the pending ones are suspended.
-    """
-    counts = {state.value: count for state, count in jobs.items()}
-    if suspended:
-        counts[JobState.PENDING.value] = counts.get(JobState.PENDING.value, 0) - suspended
-        counts[SUSPENDED] = suspended
-    return {state: count for state, count in counts.items() if count}
 
 
 def _suspension(known: Suspension | None) -> pb.Suspension | None:
@@ -233,7 +200,7 @@ def task(model: ReadModel, of: Job, run: TaskRun, outlook: Outlook, now: Millis)
         suspension=None if run.state in TERMINAL_RUN else _suspension(run.suspension),
         pool=run.pool,
         replica=run.replica,
-        why=run.why if run.state in TERMINAL_RUN else reason(run.why, of.merging, run.replica),
+        why="; ".join(filter(None, (run.why, *(part(of, run) for part in installed.WHY)))),
         outputs_of=run.outputs_of,
         not_stored=run.not_stored,
         failures=run.failures,
@@ -335,7 +302,7 @@ def cluster(
         planning: Note about a plan that takes long; empty if none does.
     """
     hosted = model.hosted()
-    return pb.ClusterState(
+    message = pb.ClusterState(
         cluster=name,
         policy=policy,
         instances=[
@@ -349,12 +316,14 @@ def cluster(
         rounds=model.rounds,
         version=version,
         workers_connected=model.connected,
-        clock=next(clock_was_set(model.wall), ""),
         planning=planning,
         pause=_pause(pause),
-        shared_limits=map(shared_limit, model.shared_limits(now)),
         catalog_listing=_catalog_listing(model),
     )
+    for part in installed.CLUSTER:
+        if (more := part(model, now)) is not None:
+            message.MergeFrom(more)
+    return message
 
 
 def _catalog_listing(model: ReadModel) -> pb.CatalogListing | None:
@@ -425,109 +394,6 @@ def partition_of(model: ReadModel, name: str) -> str:
     return name or model.partitions.default.name
 
 
-def bill(model: ReadModel, now: Millis) -> pb.Bill:
-    """The sums of the bill as of `now`; each is rounded once, no sum of rounded parts."""
-    sums, parts = model.cost(now), divided_bill(model, CostSplit(SplitKind.PART), now).by_name
-    return pb.Bill(
-        volumes_micro_usd=parts.get("volumes", NO_SHARE).charged,
-        addresses_micro_usd=parts.get("addresses", NO_SHARE).charged,
-        cost_micro_usd=micro_usd(sums.charged),
-        idle_micro_usd=micro_usd(sums.idle),
-        no_packing_micro_usd=micro_usd(sums.alone),
-        kept_micro_usd=micro_usd(sums.kept),
-        migrations=model.totals.migrations,
-        now_ms=now,
-        pools=[
-            pb.PoolCost(
-                pool=pool,
-                cost_micro_usd=micro_usd(cost.charged),
-                idle_micro_usd=micro_usd(cost.idle),
-                spot_micro_usd=micro_usd(cost.spot),
-                on_demand_micro_usd=micro_usd(cost.on_demand),
-                unpriced_micro_usd=micro_usd(cost.unpriced),
-            )
-            for pool, cost in sums.pools.items()
-        ],
-    )
-
-
-def tenants(model: ReadModel, rules: TenantRules, now: Millis) -> pb.TenantsResponse:
-    """Jobs and costs of each tenant as of `now`.
-
-    Their micro-dollars and the bill's idle ones add up to those of the bill.
-    """
-    sums, totals = bill(model, now), model.of_tenants(now)
-    listed = [*rules.names, *sorted(totals.keys() - set(rules.names))]
-    shares = divided_bill(model, CostSplit(SplitKind.TENANT), now, most=len(listed)).by_name
-    messages, limits = [], model.tenant_limits(now)
-    for name in listed:
-        of, share = totals.get(name, TenantTotals()), shares.get(name, NO_SHARE)
-        messages.append(
-            pb.Tenant(
-                name=name,
-                owners=rules.owners.get(name, ()),
-                jobs_by_state=jobs_by_state(of.jobs, model.totals.suspended.get(name, 0)),
-                cost_micro_usd=share.charged,
-                no_packing_micro_usd=share.alone,
-                former=name not in rules.names,
-                **_limits_of(limits.get(name)),
-            )
-        )
-        messages[-1].MergeFrom(payments_of(of))
-    return pb.TenantsResponse(tenants=messages, bill=sums)
-
-
-def _limits_of(limits: TenantLimits | None) -> dict[str, Any]:
-    """A tenant's limits and use, as fields; empty without limits."""
-    if limits is None:
-        return {}
-    fields: dict[str, Any] = {"use": dict(limits.use)}
-    if limits.quota is not None:
-        fields["quota"] = pb.Quota(stated=dict(limits.quota), now=dict(limits.quota_now))
-    if limits.budget is not None:
-        fields.update(budget_micro_usd=limits.budget, month_micro_usd=limits.month)
-    return fields
-
-
-def cost_shares(bill: DividedBill) -> list[pb.CostShare]:
-    """Convert the parts of a bill to messages."""
-    return [
-        pb.CostShare(
-            name=share.name,
-            cost_micro_usd=share.charged,
-            idle_micro_usd=share.idle,
-            no_packing_micro_usd=share.alone,
-        )
-        for share in bill.shares
-    ]
-
-
-def job_cost(record: JobRecord) -> pb.JobCost:
-    """Convert the account of a job to a message."""
-    return pb.JobCost(
-        id=record.job.id,
-        name=record.job.spec.name,
-        cost_micro_usd=micro_usd(record.account.charged),
-        no_packing_micro_usd=micro_usd(record.account.alone),
-        replicas_micro_usd=micro_usd(record.account.replicas),
-    )
-
-
-def instance_cost(record: Instance, account: InstanceAccount) -> pb.InstanceCost:
-    """Convert the account of an instance to a message."""
-    up_ms = account.until_ms if record.up_ms is None else record.up_ms
-    least_ms = record.offering.minimum_ms if account.closed else 0
-    return pb.InstanceCost(
-        id=record.id,
-        type=record.offering.type.name,
-        price_micro_usd_per_hour=record.offering.price,
-        billed_ms=max(account.until_ms - up_ms, least_ms),
-        cost_micro_usd=micro_usd(account.charged),
-        idle_micro_usd=micro_usd(account.idle),
-        closed=account.closed,
-    )
-
-
 def plan(foreseen: Foreseen, alone: int) -> pb.PlanResponse:
     """Outlook of a job that is not submitted.
 
@@ -535,14 +401,11 @@ def plan(foreseen: Foreseen, alone: int) -> pb.PlanResponse:
         foreseen: The whole of it.
         alone: Price of one instance per task of the job, in micro-dollars per hour.
     """
-    places, job = foreseen.places, foreseen.job
-    offerings = foreseen.offerings
+    places, offerings = foreseen.places, foreseen.offerings
     kept = set(places.values()) | foreseen.stays
     kept |= {key for key, offering in offerings.items() if offering.purchase is Purchase.OWNED}
     before = foreseen.before
-    return pb.PlanResponse(
-        estimate=None if job is None else estimate_of(job.progress.estimate),
-        worth=None if job is None else worth_of(job),
+    message = pb.PlanResponse(
         placements=[_placement(run_order(run)[2], run, foreseen) for run in foreseen.runs],
         price_before_micro_usd_per_hour=sum(
             offering.price for key, offering in offerings.items() if isinstance(key, str)
@@ -569,6 +432,10 @@ def plan(foreseen: Foreseen, alone: int) -> pb.PlanResponse:
             for key in sorted(member for member in foreseen.stays if isinstance(member, int))
         ],
     )
+    for part in installed.PLAN:
+        if (more := part(foreseen)) is not None:
+            message.MergeFrom(more)
+    return message
 
 
 def _placement(

@@ -352,7 +352,7 @@ class Deployment:
         """The master's record once it runs this bundle with these settings."""
         name = client_parameter(self._account.cluster)
         bucket = Bucket(self._clients("s3"), self.stack.resources()["Bucket"])
-        deadline = time.monotonic() + _CLIENT_WAIT_S
+        ends_at_s = time.monotonic() + _CLIENT_WAIT_S
         words = ""
         while True:
             with contextlib.suppress(Absent):
@@ -363,7 +363,7 @@ class Deployment:
             if (latest := bucket.last_words()) and latest != words:
                 words = latest
                 self._quote("The master has not started yet; the end of its log", latest)
-            if time.monotonic() > deadline:
+            if time.monotonic() > ends_at_s:
                 raise self._mute(words)
             time.sleep(self._account.poll_s)
 

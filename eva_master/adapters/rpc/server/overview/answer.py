@@ -10,8 +10,9 @@ from eva_master.adapters.rpc.server import views
 from eva_master.adapters.rpc.server.overview import attention
 from eva_master.adapters.rpc.server.overview.samples import Samples
 from eva_master.adapters.rpc.server.parts import messages as partition_messages
+from eva_master.adapters.rpc.server.shown.costs import bill
+from eva_master.adapters.rpc.server.shown.installed import NOTES
 from eva_master.adapters.rpc.server.watching.feed import message_of
-from eva_master.model.accounting.tenants import TenantRules
 from eva_master.model.feed import FeedEvent
 from eva_master.model.records import Instance, TaskRun
 from eva_master.model.resources import NOTHING
@@ -38,7 +39,6 @@ class Glance:
 
     archive: Archive
     samples: Samples
-    tenants: TenantRules
     pause: Pause | None
     state: pb.ClusterState
     receivers: tuple[ReceiverStatus, ...] = ()
@@ -49,7 +49,7 @@ def overview(model: ReadModel, glance: Glance, who: UserToken, now: Millis) -> p
     events = list(glance.archive.events(FeedPage(most=_EVENTS_READ, newest=True)))
     return pb.OverviewResponse(
         state=glance.state,
-        bill=views.bill(model, now),
+        bill=bill(model, now),
         prices=glance.samples.prices(),
         notes=_notes(model, glance, who, events, now),
         events=map(message_of, sorted(events, key=_number)[-_EVENTS:]),
@@ -65,7 +65,6 @@ def _notes(
     model: ReadModel, glance: Glance, who: UserToken, events: list[FeedEvent], now: Millis
 ) -> list[pb.Note]:
     state = glance.state
-    due = (views.job(model, model.record(job.id, now), now) for job in attention.first_due(model))
     return attention.few(
         (
             *attention.of_master(glance.pause, state.planning, state.clock, now),
@@ -73,8 +72,7 @@ def _notes(
             *attention.of_agents(model),
             *attention.of_receivers(glance.receivers),
             *attention.of_partitions(partition_messages.response(model, who, now).partitions),
-            *attention.of_tenants(views.tenants(model, glance.tenants, now).tenants),
-            *attention.of_deadlines(due, now),
+            *(note for notes in NOTES for note in notes(model, now)),
             *attention.of_caps(model, now),
             *attention.of_events(events, model, now),
         )

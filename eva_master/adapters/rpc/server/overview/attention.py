@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from eva_client.cli.views.words import ago, count, money, price, share
+from eva_client.cli.views.words import count, money, price
 from eva_master.adapters.notices.receivers import ReceiverStatus
 from eva_master.adapters.rpc.bounded import bounded_pb as pb
+from eva_master.adapters.rpc.server.shown.costs import budget_notes
 from eva_master.model.arithmetic.calendar import month_of
 from eva_master.model.feed import FeedEvent, FeedKind
 from eva_master.model.planning.suspension import Suspender
-from eva_master.model.records import Job
 from eva_master.ports.reading import Pause, ReadModel
 from eva_wire.values.durations import span
-from eva_wire.values.ids import MILLION, InstanceId, JobId, Millis
+from eva_wire.values.ids import InstanceId, JobId, Millis
 from eva_wire.values.states import InstanceState, JobState
 
 MOST_NOTES = 20
 _RECENT_MS = 86_400_000
 """Age of events that still need attention."""
-_MOST_DUE = 50
-"""Jobs with deadlines that are looked at, the first ones due."""
 _MOST_NAMED = 3
 _ENDS_WITH_MONTH = "Jobs go on with the next month, or a higher limit in the master's settings."
 _ALL_PERCENT = 100
-_NEAR = 0.8
-"""Part of a budget from which on it is told."""
-_LATE_PPM = 100_000
-"""Chance of being late from which on a job is told."""
 
 
 def of_master(pause: Pause | None, planning: str, clock: str, now: Millis) -> Iterator[pb.Note]:
@@ -115,81 +109,16 @@ def of_agents(model: ReadModel) -> Iterator[pb.Note]:
         )
 
 
-def first_due(model: ReadModel) -> list[Job]:
-    """Active jobs with deadlines, the first ones due."""
-
-    def due_ms(job: Job) -> int:
-        assert job.spec.deadline is not None
-        return job.spec.deadline.due_ms(job.submitted_ms, model.wall)
-
-    jobs = (job for job in model.active.values() if job.spec.deadline is not None)
-    return sorted(jobs, key=due_ms)[:_MOST_DUE]
-
-
-def of_deadlines(due: Iterable[pb.Job], now: Millis) -> Iterator[pb.Note]:
-    """Active jobs that are late, or may be."""
-    for job in due:
-        if not job.buying.HasField("due_ms"):
-            continue
-        away = job.buying.due_ms - now
-        if away < 0:
-            level, sentence = (
-                "bad",
-                f"It is late: it was due {ago(job.buying.due_ms, now)}.",
-            )
-            advice = "A job of higher priority goes first."
-        elif job.buying.late_ppm >= _LATE_PPM:
-            chance = share(job.buying.late_ppm, MILLION)
-            level = "warn"
-            sentence = f"Due in {span(away)}, and late with a chance of {chance}."
-            advice = "Eva keeps it off spot instances and neighbours where that helps."
-        else:
-            continue
-        yield pb.Note(
-            level=level,
-            kind="job",
-            subject=job.id,
-            sentence=sentence,
-            advice=advice,
-            command=f"eva explain {job.id}",
-        )
-
-
 def of_partitions(partitions: Iterable[pb.Partition]) -> Iterator[pb.Note]:
     """Budgets of partitions that are nearly spent."""
     for part in partitions:
         name = f"partition {part.name}" if part.name else "the cluster"
         if part.HasField("budget_micro_usd_per_month"):
             spent, most = part.month_micro_usd, part.budget_micro_usd_per_month
-            yield from _budget(name, (spent, most), "budget of this month", money)
+            yield from budget_notes(name, (spent, most), "budget of this month", money)
         if part.HasField("budget_micro_usd_per_hour"):
             spent, most = part.price_micro_usd_per_hour, part.budget_micro_usd_per_hour
-            yield from _budget(name, (spent, most), "budget per hour", price)
-
-
-def of_tenants(tenants: Iterable[pb.Tenant]) -> Iterator[pb.Note]:
-    """Budgets of tenants that are nearly spent."""
-    for tenant in tenants:
-        if tenant.HasField("budget_micro_usd"):
-            amounts = tenant.month_micro_usd, tenant.budget_micro_usd
-            yield from _budget(f"tenant {tenant.name}", amounts, "budget of this month", money)
-
-
-def _budget(
-    name: str, amounts: tuple[int, int], budget: str, words: Callable[[int], str]
-) -> Iterator[pb.Note]:
-    spent, most = amounts
-    if spent < _NEAR * most:
-        return
-    over = spent >= most
-    end = "Nothing more is bought, and what runs goes on." if over else "Purchases stop at its end."
-    yield pb.Note(
-        level="bad" if over else "warn",
-        kind="money",
-        subject=name,
-        sentence=f"{words(spent)} of {words(most)} is spent, its {budget}.",
-        advice=f"{end} The master's settings raise it.",
-    )
+            yield from budget_notes(name, (spent, most), "budget per hour", price)
 
 
 def of_caps(model: ReadModel, now: Millis) -> Iterator[pb.Note]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from eva_master.adapters.rpc.bounded import bounded_pb as pb
 from eva_master.adapters.rpc.server import views
+from eva_master.adapters.rpc.server.shown.states import SUSPENDED
 from eva_master.model.records import Job
 from eva_master.ports.reading import JobRecord, ReadModel
 from eva_wire.jobfile.schema import MOST_LABELS
@@ -14,7 +15,7 @@ from eva_wire.rpc.errors import BadRequest
 from eva_wire.values.ids import JobId, Millis
 from eva_wire.values.states import JobState
 
-_STATES = frozenset({*(state.value for state in JobState), views.SUSPENDED})
+_STATES = frozenset({*(state.value for state in JobState), SUSPENDED})
 _LONGEST_SEARCH = 200
 
 
@@ -45,9 +46,9 @@ class JobFilter:
 
     def _may_fit(self, model: ReadModel, job: Job) -> bool:
         """Whether a job may meet it, by what can be told at once."""
-        if self.states == {views.SUSPENDED} and not sum(model.totals.suspended.values()):
+        if self.states == {SUSPENDED} and not sum(model.totals.suspended.values()):
             return False
-        resting = {JobState.PENDING.value, views.SUSPENDED}
+        resting = {JobState.PENDING.value, SUSPENDED}
         states = resting if job.state is JobState.PENDING else {job.state.value}
         return (not self.states or bool(self.states & states)) and self._fits_spec(job)
 

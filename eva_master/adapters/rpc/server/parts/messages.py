@@ -6,7 +6,7 @@ from collections import defaultdict
 
 from eva_master.adapters.bills import divided_bill
 from eva_master.adapters.rpc.bounded import bounded_pb as pb
-from eva_master.adapters.rpc.server import views
+from eva_master.adapters.rpc.server.shown.costs import bill
 from eva_master.model.accounting.per_hour import billed_per_hour
 from eva_master.model.accounting.splits import NO_SHARE, CostSplit, SplitKind
 from eva_master.model.accounting.totals import PartitionTotals
@@ -53,7 +53,7 @@ def response(model: ReadModel, who: UserToken, now: Millis) -> pb.PartitionsResp
             message.offerings = len(partition.sold(model.catalog))
             message.open = who.role is Role.OPERATOR or partition.admits(who.owner)
         messages.append(message)
-    return pb.PartitionsResponse(partitions=messages, bill=views.bill(model, now))
+    return pb.PartitionsResponse(partitions=messages, bill=bill(model, now))
 
 
 def _settings(message: pb.Partition, partition: Partition) -> None:

@@ -1,12 +1,19 @@
-"""Worth, payments and loans of tenants, as messages."""
+"""Worth, payments and loans of tenants, as messages and metrics."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.metrics_core import Metric
+
 from eva_master.adapters.rpc.bounded import bounded_pb as pb
+from eva_master.adapters.rpc.server.shown.part import Asked, Part
 from eva_master.model.accounting.totals import TenantTotals
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.tenancy import LoanTerms
-from eva_wire.values.ids import micro_usd
+from eva_master.ports.previews import Foreseen
+from eva_wire.values.ids import MILLION, MILLIS_PER_HOUR, micro_usd
 
 
 def payments_of(of: TenantTotals) -> pb.Tenant:
@@ -23,10 +30,8 @@ def payments_of(of: TenantTotals) -> pb.Tenant:
     )
 
 
-def borrowing_of(terms: LoanTerms | None) -> pb.Borrowing | None:
-    """On what terms a job has room of others; `None` if it borrows none."""
-    if terms is None:
-        return None
+def borrowing_of(terms: LoanTerms) -> pb.Borrowing:
+    """On what terms a job has room of others."""
     lent = terms.lent or (None,) * len(terms.lenders)
     return pb.Borrowing(
         gpus=terms.gpus,
@@ -52,3 +57,35 @@ def worth_of(view: JobView) -> pb.JobWorth | None:
         length_ms=length,
         loss_micro_usd_per_hour=worth.loss_per_hour(length or 0),
     )
+
+
+def payment_metrics(tenants: Mapping[str, TenantTotals]) -> Iterator[Metric]:
+    """Worth, payments and debts of tenants."""
+    value = CounterMetricFamily(
+        "eva_tenant_value_usd",
+        "What a tenant's jobs were worth when they succeeded.",
+        labels=["tenant"],
+    )
+    paid = CounterMetricFamily(
+        "eva_tenant_paid_usd", "Paid by a tenant for room of others.", labels=["tenant"]
+    )
+    earned = CounterMetricFamily(
+        "eva_tenant_earned_usd", "Earned by a tenant with room that others had.", labels=["tenant"]
+    )
+    for tenant, sums in sorted(tenants.items()):
+        value.add_metric([tenant], sums.value / MILLION)
+        paid.add_metric([tenant], sums.paid / MILLIS_PER_HOUR / MILLION)
+        earned.add_metric([tenant], sums.earned / MILLIS_PER_HOUR / MILLION)
+    yield from (value, paid, earned)
+
+
+def _explanation(asked: Asked) -> pb.Explanation | None:
+    terms = asked.model.terms_of(asked.record.job.id)
+    return None if terms is None else pb.Explanation(borrowing=borrowing_of(terms))
+
+
+def _plan(foreseen: Foreseen) -> pb.PlanResponse | None:
+    return None if foreseen.job is None else pb.PlanResponse(worth=worth_of(foreseen.job))
+
+
+PART = Part(explanation=_explanation, plan=_plan)

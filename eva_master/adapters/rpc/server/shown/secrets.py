@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from eva_master.adapters.rpc.server.shown.part import Part
 from eva_master.model.job import JobSpec
+from eva_master.model.records import Job
 from eva_master.ports import Secrets
+from eva_master.ports.reading import ReadModel
+from eva_wire.values.states import JobState
 
 
 def why_it_lacks(names: Sequence[str]) -> str:
@@ -21,3 +25,11 @@ def notes_on_secrets(spec: JobSpec, secrets: Secrets | None) -> Iterator[str]:
         return
     for name in secrets.missing(spec.needed_secrets):
         yield f"the secret {name} is not set, and the job waits for it: eva secret set {name}"
+
+
+def _waits(_: ReadModel, job: Job) -> str:
+    lacks = job.missing_secrets and job.state in (JobState.PENDING, JobState.RUNNING)
+    return why_it_lacks(job.missing_secrets) if lacks else ""
+
+
+PART = Part(waits=_waits)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from eva_master.adapters.rpc.bounded import bounded_pb as pb
+from eva_master.adapters.rpc.server.shown.part import Part
+from eva_master.ports.reading import ReadModel
 from eva_master.ports.shared_limits import SharedLimit
+from eva_wire.values.ids import Millis
 
 
 def shared_limit(limit: SharedLimit) -> pb.SharedLimit:
@@ -27,3 +30,10 @@ def shared_limit(limit: SharedLimit) -> pb.SharedLimit:
         ],
         more=limit.more,
     )
+
+
+def _cluster(model: ReadModel, now: Millis) -> pb.ClusterState:
+    return pb.ClusterState(shared_limits=map(shared_limit, model.shared_limits(now)))
+
+
+PART = Part(cluster=_cluster)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from eva_master.adapters.rpc.bounded import bounded_pb as pb
+from eva_master.adapters.rpc.server.shown.part import Asked, Part
 from eva_master.packing.zones import zones_of
 from eva_master.ports.reading import JobRecord, ReadModel
 from eva_wire.values.ids import MILLION
+from eva_wire.values.states import TERMINAL_JOB
 
 
 def explain(model: ReadModel, record: JobRecord) -> str:
@@ -28,3 +31,11 @@ def explain(model: ReadModel, record: JobRecord) -> str:
     price = max(offering.gb_between_zones for offering in offerings)
     each = f"; traffic between them costs ${price / MILLION:g} for each GB, each way"
     return words + (each if price else "")
+
+
+def _explanation(asked: Asked) -> pb.Explanation | None:
+    note = "" if asked.record.job.state in TERMINAL_JOB else explain(asked.model, asked.record)
+    return pb.Explanation(notes=[note]) if note else None
+
+
+PART = Part(explanation=_explanation)

@@ -1,23 +1,34 @@
-"""Tells what is bought for jobs with deadlines, and for such that wait for spot instances."""
+"""How jobs stand to their deadlines and to spot instances: messages, notes and metrics."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from math import erfc, log, sqrt
 
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+
+from eva_client.cli.views.words import ago, share
 from eva_master.adapters.rpc.bounded import bounded_pb as pb
+from eva_master.adapters.rpc.server.shown.part import Asked, Part
 from eva_master.model.arithmetic.loop_time import AS_LOOP, WallClock
 from eva_master.model.catalog import Catalog, is_spot
 from eva_master.model.changes import JobAccount
 from eva_master.model.job import JobSpec, different
 from eva_master.model.records import Job
-from eva_master.ports.reading import Outlook
+from eva_master.ports.reading import Outlook, ReadModel
 from eva_wire.text.moments import date_of
 from eva_wire.values.durations import span
 from eva_wire.values.ids import MILLION, Family, Millis, micro_usd
 from eva_wire.values.states import TERMINAL_JOB, MarketRule
 
 _CHECKPOINT_MS = 60_000
+_MOST_DUE = 50
+"""Jobs with deadlines that notes are about, the first ones due."""
+_PRESSED = (MarketRule.ALONE, MarketRule.STAYS)
+"""Rules by which a job has used the time that is kept for a change."""
+_LATE_PPM = 100_000
+"""Chance of being late from which on a job is told."""
 _WHY = {
     MarketRule.ON_DEMAND: "it is kept off spot instances: there is no time to lose one",
     MarketRule.APART: "it shares no instance: in company it would be late",
@@ -197,3 +208,85 @@ def _margin(job: Job, due_ms: int, ends_ms: int | None, now: Millis) -> str:
 
 def _time(at: int) -> str:
     return f"{date_of(at):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _due_ms(job: Job, wall: WallClock) -> int:
+    assert job.spec.deadline is not None
+    return job.spec.deadline.due_ms(job.submitted_ms, wall)
+
+
+def _notes(model: ReadModel, now: Millis) -> Iterator[pb.Note]:
+    """Active jobs that are late, or may be, the first ones due."""
+    jobs = [job for job in model.active.values() if job.spec.deadline is not None]
+    for job in sorted(jobs, key=lambda job: _due_ms(job, model.wall))[:_MOST_DUE]:
+        due_ms = _due_ms(job, model.wall)
+        outlook, _ = model.outlooks(model.record(job.id, now), now)
+        ppm = late_ppm(job, outlook, now, model.wall) or 0
+        if due_ms < now:
+            level, sentence = "bad", f"It is late: it was due {ago(due_ms, now)}."
+            advice = "A job of higher priority goes first."
+        elif ppm >= _LATE_PPM:
+            chance = share(ppm, MILLION)
+            level = "warn"
+            sentence = f"Due in {span(due_ms - now)}, and late with a chance of {chance}."
+            advice = "Eva keeps it off spot instances and neighbours where that helps."
+        else:
+            continue
+        yield pb.Note(
+            level=level,
+            kind="job",
+            subject=job.id,
+            sentence=sentence,
+            advice=advice,
+            command=f"eva explain {job.id}",
+        )
+
+
+def metrics(model: ReadModel, now: Millis) -> Iterator[Metric]:
+    """How many jobs are late, or have no time left to lose."""
+    jobs = [job for job in model.active.values() if job.spec.deadline is not None]
+    late = [job for job in jobs if now > _due_ms(job, model.wall)]
+    ids = {job.id for job in late}
+    pressed = [job for job in jobs if job.id not in ids and job.buys in _PRESSED]
+    yield GaugeMetricFamily(
+        "eva_deadlines_at_risk",
+        "Jobs that are late for their deadlines, or have no time left to lose.",
+        value=len(late) + len(pressed),
+    )
+    yield GaugeMetricFamily("eva_late_jobs", "Jobs whose deadlines have passed.", value=len(late))
+
+
+def _job(asked: Asked) -> pb.Job:
+    job, now = asked.record.job, asked.now
+    return pb.Job(
+        buying=buying_of(job, asked.outlook, now, asked.model.wall),
+        markets=markets_of(job, asked.record.account, now),
+    )
+
+
+def _waits(model: ReadModel, job: Job) -> str:
+    return why_it_waits(job, model.wall)
+
+
+def _explanation(asked: Asked) -> pb.Explanation:
+    job, model, outlook, now = asked.record.job, asked.model, asked.outlook, asked.now
+    ends_ms = outlook.eta_ms
+    if ends_ms is None and outlook.left_ms is not None:
+        ends_ms = Millis(now + outlook.left_ms)  # one that waits, if it began now
+    lines = explain(job, ends_ms, now, model.spot_life_ms(job), model.wall)
+    return pb.Explanation(market=lines)
+
+
+def _cluster(model: ReadModel, _: Millis) -> pb.ClusterState:
+    return pb.ClusterState(clock=next(clock_was_set(model.wall), ""))
+
+
+PART = Part(
+    job=_job,
+    waits=_waits,
+    explanation=_explanation,
+    cluster=_cluster,
+    doubts=notes_on,
+    notes=_notes,
+    metrics=metrics,
+)
