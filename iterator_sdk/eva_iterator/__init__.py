@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from eva_iterator import _checkpoints, _session
+from eva_iterator import _checkpoints, _process_forks, _session
 from eva_iterator._forked import Forked
 from eva_iterator._iterator import EvaIterator
 from eva_iterator._stop import Stopped
@@ -35,6 +35,8 @@ __all__ = [
     "step",
     "stopping",
 ]
+
+_process_forks.watch()
 
 
 def step(n: int = 1) -> None:

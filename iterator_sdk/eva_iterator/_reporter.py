@@ -11,16 +11,13 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import grpc
 
 from eva_iterator._progress import Progress
-from eva_iterator._proto.iterator_pb2 import MergeRound, ReportRequest
+from eva_iterator._proto.iterator_pb2 import ReportRequest, ReportResponse
 from eva_iterator._proto.iterator_pb2_grpc import IteratorStub
-
-if TYPE_CHECKING:
-    from eva_iterator._forks.link import ForkLink, ForkRound
 
 RPC_TIMEOUT_S = 1.0
 """Longest wait in seconds for the answer to a report; the next report contains this one."""
@@ -57,6 +54,16 @@ def connect(socket: str) -> grpc.Channel:
     return grpc.insecure_channel(f"unix:{socket}", options=_CHANNEL_OPTIONS)
 
 
+class ReportPart(Protocol):
+    """A part of the program that talks with the agent in reports, besides its progress."""
+
+    def said(self) -> dict[str, Any]:
+        """Fields of the next report."""
+
+    def hear(self, response: ReportResponse) -> None:
+        """Takes note of the answer to a report."""
+
+
 class Reporter:
     """Background thread that reports a process's progress until it is closed."""
 
@@ -65,7 +72,7 @@ class Reporter:
         socket: str,
         progress: Progress,
         generation: Callable[[], int],
-        link: ForkLink | None = None,
+        part: ReportPart | None = None,
     ) -> None:
         """Prepares the thread without starting it.
 
@@ -73,12 +80,12 @@ class Reporter:
             socket: Path of the agent's Unix socket.
             progress: The progress to report.
             generation: Reads the newest published checkpoint generation.
-            link: Link of a fork, None in a job without forks.
+            part: Speaks in reports, too; None if nothing else does.
         """
         self._channel = connect(socket)
         self._progress = progress
         self._generation = generation
-        self._link = link
+        self._part = part
         self._source = uuid.uuid4().hex
         # Tells the agent, besides what the kernel says, that this is a process of the task.
         secret = os.environ.get(SECRET_VARIABLE)
@@ -111,9 +118,6 @@ class Reporter:
 
     def pause(self) -> bool:
         """Waits until no call is in progress, and prevents new ones until `resume`.
-
-        A process that forks in the middle of a call may leave its child hanging in grpc's own
-        fork handlers (it does with GRPC_ENABLE_FORK_SUPPORT=1), or wait for them itself.
 
         Returns:
             Whether the calls are paused; they are, unless a call outlives its time.
@@ -151,8 +155,8 @@ class Reporter:
         except (grpc.RpcError, OSError) as error:
             _log.debug("report failed: %s", error)
             return _RETRY_S
-        if self._link is not None and response.HasField("merge"):
-            self._link.hear(_round(response.merge))
+        if self._part is not None:
+            self._part.hear(response)
         if not response.interval_ms:
             return _FIRST_INTERVAL_S
         shortest_s, longest_s = _INTERVAL_BOUNDS_S
@@ -168,21 +172,5 @@ class Reporter:
             generation=generation,
             saved_steps=self._progress.saved_steps(generation),
             metrics=dict(self._progress.metrics),
-            given_epoch=0 if self._link is None else self._link.given,
-            merged_epoch=0 if self._link is None else self._link.merged,
+            **({} if self._part is None else self._part.said()),
         )
-
-
-def _round(said: MergeRound) -> ForkRound:
-    from eva_iterator._forks.link import ForkRound
-
-    return ForkRound(
-        epoch=said.epoch,
-        base_steps=said.base_steps,
-        quota=said.quota,
-        average=said.average,
-        give=said.give,
-        finished=said.finished,
-        forks=said.forks,
-        best=said.best,
-    )

@@ -1,10 +1,9 @@
-"""The connection of a process to its agent, also when the process forks."""
+"""The connection of a process to its agent."""
 
 from __future__ import annotations
 
 import atexit
 import os
-import signal
 import threading
 from collections.abc import Callable
 from multiprocessing import current_process, parent_process, util
@@ -24,7 +23,7 @@ SOCKET_VARIABLE = "EVA_SOCKET"
 MERGE_VARIABLE = "EVA_MERGE_DIR"
 BESIDE_VARIABLE = "EVA_EXEC"
 """Set in commands beside a task (`eva exec`), which share its files."""
-FORK_VARIABLE = "GRPC_ENABLE_FORK_SUPPORT"
+GRPC_HOOKS_VARIABLE = "GRPC_ENABLE_FORK_SUPPORT"
 
 checkpoint_directory = _checkpoints.directory
 
@@ -99,7 +98,7 @@ class AgentSession:
             self._reporter.close(stopping=self.stop.requested)
 
     def pause(self) -> bool:
-        """Keeps the reporter from calling while the process forks; returns whether it does."""
+        """Keeps the reporter from calling until `resume`; returns whether it does."""
         return self._reporter is not None and self._reporter.pause()
 
     def resume(self) -> None:
@@ -108,7 +107,7 @@ class AgentSession:
             self._reporter.resume()
 
     def abandon(self) -> None:
-        """Disables the copy in a forked child, which has neither the thread nor the signal."""
+        """Disables the copy in a child process, which has neither the thread nor the signal."""
         self.active = False
         self.fork = None
         self._reporter = None
@@ -130,15 +129,15 @@ def _make_reporter(socket: str, progress: Progress, link: ForkLink | None) -> Re
     # since a process that forks while another thread imports a module leaves its child unable to
     # import it. By default grpc's core hooks into every fork of the process, which slows it down
     # and makes some versions abort. A program that needs that can enable it in its environment.
-    unset = FORK_VARIABLE not in os.environ
-    os.environ.setdefault(FORK_VARIABLE, "0")
+    unset = GRPC_HOOKS_VARIABLE not in os.environ
+    os.environ.setdefault(GRPC_HOOKS_VARIABLE, "0")
     try:
         from eva_iterator._reporter import Reporter
 
         return Reporter(socket, progress, _newest_generation, link)
     finally:
         if unset:
-            del os.environ[FORK_VARIABLE]
+            del os.environ[GRPC_HOOKS_VARIABLE]
 
 
 def _newest_generation() -> int:
@@ -162,7 +161,6 @@ def _agent_socket() -> str | None:
 
 _session: AgentSession | None = None
 _creating = threading.Lock()
-_forking = threading.local()
 
 
 def current() -> AgentSession:
@@ -175,28 +173,14 @@ def current() -> AgentSession:
     return _session
 
 
-def _before_fork() -> None:
-    # A SIGTERM for the child must not arrive while it still has the parent's handler.
-    _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    _forking.paused = _session is not None and _session.pause()
+def started() -> AgentSession | None:
+    """The session of this process, None if nothing has asked for it."""
+    return _session
 
 
-def _after_fork_in_parent() -> None:
-    if _session is not None and _forking.paused:
-        _session.resume()
-    signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
-
-
-def _after_fork_in_child() -> None:
+def begin_child() -> None:
+    """Gives a child process, which is a copy of this one, a state without session of its own."""
     global _creating
     _creating = threading.Lock()
     if _session is not None and _session.active:
         _session.abandon()
-    signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
-
-
-os.register_at_fork(
-    before=_before_fork,
-    after_in_parent=_after_fork_in_parent,
-    after_in_child=_after_fork_in_child,
-)

@@ -16,8 +16,8 @@ class Stopped(SystemExit):
     """Ends a program that was asked to stop, once its checkpoint is published.
 
     A loop over an `EvaIterator` raises it. The exception passes `except Exception`; `finally` and
-    `with` blocks run. Unless something catches it the program ends with its code: 143, or 0 in a
-    fork that its job needs no more. In another thread than the main one it ends that thread alone.
+    `with` blocks run. Unless something catches it the program ends with its code: 143, or 0 if
+    its job needs it no more. In another thread than the main one it ends that thread alone.
     """
 
     def __init__(self, code: int = STOPPED_CODE) -> None:
@@ -71,7 +71,7 @@ class Stop:
         signal.signal(signal.SIGCHLD, watch_unless_stopping)
 
     def abandon(self) -> None:
-        """Restores the default action of SIGTERM in a forked child: to end the process."""
+        """Restores the default action of SIGTERM in a child process: to end it."""
         if signal.getsignal(signal.SIGTERM) == self._handle:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
@@ -88,7 +88,7 @@ class Stop:
 
     def _take(self, signum: int) -> None:
         if os.getpid() != self._pid:
-            # A child forked by native code, which runs no fork hooks of Python.
+            # A child that native code has made, which runs no hooks of Python.
             signal.signal(signum, signal.SIG_DFL)
             os.kill(os.getpid(), signum)
             return

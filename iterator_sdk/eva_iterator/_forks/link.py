@@ -5,9 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from eva_iterator._forks.parts import MOST_FORKS
+
+if TYPE_CHECKING:
+    from eva_iterator._proto.iterator_pb2 import ReportResponse
 
 DIRECTORY_VARIABLE = "EVA_MERGE_DIR"
 FORK_VARIABLE = "EVA_FORK"
@@ -99,8 +102,30 @@ class ForkLink:
         self.merged = 0
         self.heard = threading.Event()
 
-    def hear(self, news: ForkRound) -> None:
-        """Takes note of what the agent says; an epoch that is over is ignored."""
+    def said(self) -> dict[str, int]:
+        """Fields of the next report."""
+        return {"given_epoch": self.given, "merged_epoch": self.merged}
+
+    def hear(self, response: ReportResponse) -> None:
+        """Takes note of what the agent answers."""
+        if not response.HasField("merge"):
+            return
+        merge = response.merge
+        self.enter(
+            ForkRound(
+                epoch=merge.epoch,
+                base_steps=merge.base_steps,
+                quota=merge.quota,
+                average=merge.average,
+                give=merge.give,
+                finished=merge.finished,
+                forks=merge.forks,
+                best=merge.best,
+            )
+        )
+
+    def enter(self, news: ForkRound) -> None:
+        """Takes note of a round; an epoch that is over is ignored."""
         current = self.round
         if news == current or (current is not None and news.epoch < current.epoch):
             return

@@ -87,7 +87,7 @@ class Trainee:
 
     def _report(self) -> None:
         if (said := self._answer(self.fork.place.fork, self.fork.link.given)) is not None:
-            self.fork.link.hear(said)
+            self.fork.link.enter(said)
 
 
 def run_together(trainees: Sequence[Trainee]) -> None:

@@ -77,8 +77,8 @@ def test_next_turn(
 
 def test_an_epoch_that_is_over_is_not_heard() -> None:
     link = ForkLink()
-    link.hear(ForkRound(2, quota=5))
-    link.hear(ForkRound(1, quota=7))
+    link.enter(ForkRound(2, quota=5))
+    link.enter(ForkRound(1, quota=7))
     assert link.round == ForkRound(2, quota=5)
 
 
