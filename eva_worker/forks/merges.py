@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from pathlib import Path
 
 import structlog
 
+from eva_wire._proto import iterator_pb2
 from eva_worker.errors import StoreUnavailable, WorkerError
-from eva_worker.files.merging import MOST_EPOCH, MergeFiles
-from eva_worker.files.objects import persistently
-from eva_worker.orders import MergeNews, MergeRound, PartGiven, PartsMerged, TaskKey
+from eva_worker.files.objects import Objects, persistently
+from eva_worker.forks.files import KINDS, MOST_EPOCH, MergeFiles
+from eva_worker.orders import MergeNews, MergeRound, Order, PartGiven, PartsMerged, TaskKey
 
+_FOLDER = "merge"
 _TRIES = 5
 _WAITS = MergeRound(0)
 """The answer to a program before the master's first message: wait."""
@@ -96,6 +99,26 @@ class ForkMerges:
     def answer(self) -> MergeRound:
         """The answer for the program."""
         return self._answer
+
+    def hear(self, request: iterator_pb2.ReportRequest) -> None:
+        """Take in a report of the program."""
+        self.heard(request.given_epoch, request.merged_epoch)
+
+    def said(self) -> iterator_pb2.ReportResponse:
+        """The next step, for the program."""
+        answer = self._answer
+        return iterator_pb2.ReportResponse(
+            merge=iterator_pb2.MergeRound(
+                epoch=answer.epoch,
+                base_steps=answer.base_steps,
+                quota=answer.quota,
+                average=answer.average,
+                give=answer.give,
+                finished=answer.finished,
+                forks=answer.forks,
+                best=answer.best,
+            )
+        )
 
     async def _keep_up(self) -> None:
         while True:
@@ -197,3 +220,38 @@ class ForkMerges:
 
     async def _there(self, kind: str, epoch: int) -> bool:
         return await asyncio.to_thread(self._files.has, kind, epoch)
+
+
+def merges_of(
+    order: Order,
+    objects: Objects,
+    home: Path,
+    *,
+    say: Callable[[MergeNews], None],
+    tell: Callable[[str], None],
+) -> ForkMerges | None:
+    """The merges of an attempt; `None` if it is no fork.
+
+    Args:
+        order: The order for the attempt.
+        objects: The store.
+        home: The attempt's directory.
+        say: See `ForkMerges`.
+        tell: See `ForkMerges`.
+    """
+    if order.fork is None:
+        return None
+    files = MergeFiles(objects, order.job, home / _FOLDER)
+    return ForkMerges(order.key, order.fork.number, files, say=say, tell=tell)
+
+
+def directories(order: Order, home: Path) -> list[Path]:
+    """Directories that the program of an attempt expects, besides those of every program."""
+    return [home / _FOLDER / kind for kind in KINDS] if order.fork else []
+
+
+def environment(order: Order, home: Path) -> dict[str, str]:
+    """Environment variables of an attempt, besides those of every program."""
+    if order.fork is None:
+        return {}
+    return {**order.fork.environment, "EVA_MERGE_DIR": str(home / _FOLDER)}

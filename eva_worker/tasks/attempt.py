@@ -15,13 +15,12 @@ import structlog
 from eva_worker.at_once import together
 from eva_worker.attach.attachments import Attachments, Dial
 from eva_worker.errors import StartFailed, StoreUnavailable, WorkerError
-from eva_worker.files.merging import KINDS as MERGE_KINDS
-from eva_worker.files.merging import MergeFiles
 from eva_worker.files.objects import persistently
 from eva_worker.files.plain.restoring import restore, restore_earlier
 from eva_worker.files.plain.uploads import NOTHING
 from eva_worker.files.storage import SharedStorage, Storage
 from eva_worker.files.upload import LOG_KEPT, Uploader, append_line
+from eva_worker.forks import merges
 from eva_worker.orders import MergeNews, MergeRound, Order, Phase, Progress, Report
 from eva_worker.process.durable_files import reserve
 from eva_worker.process.exits import shell_code
@@ -38,7 +37,6 @@ from eva_worker.tasks.endings import (
     log_tail,
     not_begun,
 )
-from eva_worker.tasks.forks import ForkMerges
 from eva_worker.tasks.hints import hint
 from eva_worker.tasks.progress_server import IteratorServer, StepCounters
 from eva_worker.tasks.records import AttemptRecords, Began, Record, Stage
@@ -74,7 +72,7 @@ class Services:
         log_kept: Bytes of each task's log that stay on the disk once they are stored.
         shared: Storage that all instances share; `None` for none.
         lease: Tells what `TaskSpec.lease` is to be.
-        tell_merge: Tells the master of parts and merges of forks.
+        tell_merge: Tells the master of parts and merges.
     """
 
     runtime: Runtime
@@ -123,7 +121,15 @@ class Attempt:
         self._socket = socket_path(directory)
         self._counters = StepCounters(directory / "progress.json")
         order = record.order
-        self._merges = self._forked(order) if order is not None and order.fork else None
+        self._merges = None
+        if order is not None:
+            self._merges = merges.merges_of(
+                order,
+                services.storage.objects,
+                directory,
+                say=services.tell_merge,
+                tell=self._tell,
+            )
         self._iterator = self._listener()
         self._refusing: asyncio.Task[None] | None = None
         stores = services.shared is None or (order is not None and order.outputs_stored)
@@ -153,13 +159,6 @@ class Attempt:
             secret=socket_secret(self._directory),
         )
 
-    def _forked(self, order: Order) -> ForkMerges:
-        assert order.fork is not None
-        files = MergeFiles(self._services.storage.objects, order.job, self._directory / "merge")
-        return ForkMerges(
-            self.key, order.fork.number, files, say=self._services.tell_merge, tell=self._tell
-        )
-
     def take_secrets(self, secrets: SecretValues) -> None:
         """Take the values of its secrets, unless it has them or needs them no more."""
         order, waits = self._record.order, self._record.stage is Stage.PREPARING
@@ -169,7 +168,7 @@ class Attempt:
             self._secrets.set_result(secrets.only(order.secrets))
 
     def merge(self, order: MergeRound) -> None:
-        """Take in what the master says of the merges of a fork."""
+        """Take in what the master says of merges."""
         if self._merges is not None and not self.over:
             self._merges.receive(order)
 
@@ -308,7 +307,7 @@ class Attempt:
             devices = services.devices.assign(self.key, order.gpus, order.milli_cpus)
             await self._update(devices=devices)
         work = self._directory / "work"
-        merging = [self._directory / "merge" / kind for kind in MERGE_KINDS] if order.fork else []
+        merging = merges.directories(order, self._directory)
         for directory in (work, self._outputs, self._checkpoints, self._temporary, *merging):
             directory.mkdir(parents=True, exist_ok=True)
         shared = services.shared
@@ -425,8 +424,7 @@ class Attempt:
             **self._services.task_env,
             **order.env,
             **(order.gang.environment if order.gang else {}),
-            **(order.fork.environment if order.fork else {}),
-            **({"EVA_MERGE_DIR": str(self._directory / "merge")} if order.fork else {}),
+            **merges.environment(order, self._directory),
             "EVA_JOB_ID": order.job,
             "EVA_TASK_ID": order.run,
             "EVA_TASK_INDEX": str(order.index),

@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 import structlog
@@ -23,7 +23,6 @@ from eva_worker.files.beneath import Directory, remove_tree
 from eva_worker.files.checkpoints import MOST_GENERATION
 from eva_worker.orders import MOST_STEPS, Progress
 from eva_worker.process.durable_files import read_json, write_json
-from eva_worker.tasks.forks import ForkMerges
 from eva_worker.tasks.gate import Gate, Inlet, Owns
 from eva_worker.tasks.socket_places import hold
 
@@ -236,6 +235,18 @@ class ReportRate:
             raise Malformed(f"more than {_FLOOD_PER_S} reports a second")
 
 
+class ReportPart(Protocol):
+    """A part of the agent that speaks with a task's program in reports, besides its progress."""
+
+    def hear(self, request: iterator_pb2.ReportRequest) -> None:
+        """Take in a report of the program."""
+        ...
+
+    def said(self) -> iterator_pb2.ReportResponse:
+        """Fields of the answer to the report."""
+        ...
+
+
 class IteratorServer:
     """The service ``Iterator`` on the socket of one attempt.
 
@@ -248,7 +259,7 @@ class IteratorServer:
         socket: Path of the socket.
         counters: Where the reports go.
         refuse: Called once with why the task must fail.
-        merges: Merges of a fork; `None` in a job without forks.
+        part: Speaks with the program in reports, too; `None` if nothing else does.
         owns: Says whether a process belongs to the attempt.
         secret: Secret that the attempt's reports show, if they show one; empty if it has none.
     """
@@ -258,7 +269,7 @@ class IteratorServer:
         socket: Path,
         counters: StepCounters,
         refuse: Callable[[str], None] = lambda _: None,
-        merges: ForkMerges | None = None,
+        part: ReportPart | None = None,
         *,
         owns: Owns,
         secret: str = "",
@@ -266,7 +277,7 @@ class IteratorServer:
         self._socket = socket
         self._counters = counters
         self._refuse = refuse
-        self._merges = merges
+        self._part = part
         self._secret = secret
         self._refused = ""
         self._rate = ReportRate()
@@ -332,23 +343,10 @@ class IteratorServer:
             self._fail(error)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         interval_ms = max(_INTERVAL_MS, self._counters.sources * _INTERVAL_MS // _SHARED_PER_S)
-        return iterator_pb2.ReportResponse(interval_ms=interval_ms, merge=self._merge_round())
-
-    def _merge_round(self) -> iterator_pb2.MergeRound | None:
-        """The next step of a fork."""
-        if self._merges is None:
-            return None
-        answer = self._merges.answer
-        return iterator_pb2.MergeRound(
-            epoch=answer.epoch,
-            base_steps=answer.base_steps,
-            quota=answer.quota,
-            average=answer.average,
-            give=answer.give,
-            finished=answer.finished,
-            forks=answer.forks,
-            best=answer.best,
-        )
+        response = iterator_pb2.ReportResponse(interval_ms=interval_ms)
+        if self._part is not None:
+            response.MergeFrom(self._part.said())
+        return response
 
     def _begin(self) -> None:
         """Count a call. Calls without a report, or with one that is too large, cost as much."""
@@ -378,8 +376,8 @@ class IteratorServer:
             metrics=request.metrics,
             kept=request.saved_steps,
         )
-        if self._merges is not None:
-            self._merges.heard(request.given_epoch, request.merged_epoch)
+        if self._part is not None:
+            self._part.hear(request)
 
     async def _save_regularly(self) -> None:
         while True:

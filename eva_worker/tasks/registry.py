@@ -105,7 +105,7 @@ class Tasks:
             )
 
     def merge(self, key: TaskKey, order: MergeRound) -> None:
-        """Tell a fork what it is to do now, if it runs here."""
+        """Pass on what the master says of merges to a task, if it runs here."""
         if attempt := self._attempts.get(key):
             attempt.merge(order)
 

@@ -27,8 +27,8 @@ from eva_master.model.forks.merging import NOT_BEGUN, MergeRule, Merging, PartFa
 from eva_master.model.forks.merging import GivenWeights as GivenPart
 from eva_wire.values.ids import Millis
 from eva_worker.errors import Missing
+from eva_worker.forks.merges import ForkMerges
 from eva_worker.orders import KeptPart, MergeNews, MergeRound, Part, PartGiven, PartsMerged, TaskKey
-from eva_worker.tasks.forks import ForkMerges
 from tests.drawing import drawn
 
 RULE = MergeRule()
@@ -109,7 +109,7 @@ class Program:
     def turn(self, answer: MergeRound) -> None:
         """Hear the agent, and do what comes next."""
         names = ("epoch", "base_steps", "quota", "average", "give", "finished", "forks", "best")
-        self.link.hear(ForkRound(**{name: getattr(answer, name) for name in names}))
+        self.link.enter(ForkRound(**{name: getattr(answer, name) for name in names}))
         heard = self.link.round
         epoch = 0 if heard is None else heard.epoch
         has = self.files.has

@@ -7,10 +7,10 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from eva_worker.files.merging import KINDS, MergeFiles
 from eva_worker.files.objects import Objects
+from eva_worker.forks.files import KINDS, MergeFiles
+from eva_worker.forks.merges import ForkMerges
 from eva_worker.orders import MergeNews, MergeRound, Part, PartGiven, PartsMerged, TaskKey
-from eva_worker.tasks.forks import ForkMerges
 from tests.fakes.patience import DEADLINE_S
 
 JOB = "a-1"
