@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from eva_lab.traces.fleets.worlds import World
+from eva_lab.traces.fleets.tenant_worlds import World
 from eva_lab.traces.lines import read_lines
 from eva_wire.values.errors import EvaError
 

@@ -26,7 +26,7 @@ from statistics import fmean
 from typing import Any
 
 from benchmarks.harness import Rows
-from eva_lab.experiments.worlds import money_of, world_setup
+from eva_lab.experiments.tenant_worlds import money_of, world_setup
 from eva_lab.simulator.run import Simulation
 from eva_lab.traces.fleets.recipes import WorldRecipe
 from eva_master.model.accounting.worth import Worth

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import Rows
-from eva_lab.experiments.worlds import world_figures, world_setup
+from eva_lab.experiments.tenant_worlds import world_figures, world_setup
 from eva_lab.runs import options_of
 from eva_lab.simulator.run import Simulation
 from eva_lab.traces.fleets.recipes import WorldRecipe

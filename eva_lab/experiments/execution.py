@@ -24,7 +24,7 @@ from eva_lab.experiments.fleet import awaited, fleet_curves, fleet_figures, node
 from eva_lab.experiments.packing import packed
 from eva_lab.experiments.runs import Result, Run, code_version
 from eva_lab.experiments.schema import PolicyEntry
-from eva_lab.experiments.worlds import world_figures, world_tenants
+from eva_lab.experiments.tenant_worlds import world_figures, world_tenants
 from eva_lab.partitions import division, policy_of, with_tenants
 from eva_lab.runs import NO_PACKING, Chosen, named_policy, prepared, truth_of
 from eva_lab.simulator.cluster.delays import Accounting

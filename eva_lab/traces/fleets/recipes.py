@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from eva_lab.traces.fleets.gpu_jobs import GpuJob, read_gpu_jobs
-from eva_lab.traces.fleets.worlds import Options, read_world, trace_of
+from eva_lab.traces.fleets.tenant_worlds import Options, read_world, trace_of
 from eva_master.model.catalog import Catalog
 from eva_master.model.trace import GPU_SLOT, Trace, TraceJob, TraceTask
 from eva_wire.text.quantities import Duration

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from eva_lab.experiments.worlds import world_setup
+from eva_lab.experiments.tenant_worlds import world_setup
 from eva_lab.simulator.run import Simulation
 from eva_lab.traces.fleets.recipes import WorldRecipe
 from eva_master.model.planning.plan import Plan, PolicyMemory

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.misreports import lied, main
-from eva_lab.experiments.worlds import world_setup
+from eva_lab.experiments.tenant_worlds import world_setup
 from eva_lab.simulator.run import Simulation
 from eva_lab.traces.fleets.recipes import WorldRecipe
 from eva_wire.values.ids import MILLION

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from eva_lab.traces.fleets.recipes import WorldRecipe
-from eva_lab.traces.fleets.worlds import read_world
+from eva_lab.traces.fleets.tenant_worlds import read_world
 from eva_master.model.trace import Trace
 from eva_wire.values.errors import InvalidTrace
 from eva_wire.values.ids import MILLION
