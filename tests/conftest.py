@@ -165,6 +165,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("root")
 
 
+@pytest.hookimpl(trylast=True)  # once the test has its event loop, which gRPC asks for
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Keeps gRPC's poller for asyncio to the end, from the first test that may need it.
 
