@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from eva_master.model.accounting.worth import Decay, Worth
-from eva_master.model.forks.merging import MergeRule
 from eva_master.model.job import (
     Build,
     DatasetSize,
-    Deadline,
     ElasticGang,
     FailureRules,
     JobSpec,
@@ -21,17 +19,7 @@ from eva_master.model.job import (
 )
 from eva_wire.jobfile.images import section_of
 from eva_wire.jobfile.schema import ElasticSection, JobFile, TaskSection
-from eva_wire.values.bounds import JobKind
 from eva_wire.values.ids import MILLION
-
-
-def deadline_of(job: JobFile) -> Deadline | None:
-    """The deadline that the file states, `None` without one."""
-    said = job.deadline
-    if said is None:
-        return None
-    at_ms = None if said.at is None else round(said.at.timestamp() * 1_000)
-    return Deadline(at_ms, said.within, fails=job.deadline_miss == "fail")
 
 
 def sized(spec: JobSpec, job: JobFile) -> JobSpec:
@@ -70,25 +58,6 @@ def _on_failure_of(job: JobFile) -> OnFailure:
     if job.kind != "array":
         return OnFailure.STOP
     return OnFailure.CAUTIOUS if job.on_failure is None else OnFailure(job.on_failure)
-
-
-def kind_of(job: JobFile) -> JobKind:
-    """A forked job is an array of one task: its forks are runs of that."""
-    return JobKind.ARRAY if job.forks > 1 else JobKind(job.kind)
-
-
-def merging_of(job: JobFile) -> MergeRule:
-    """How the forks of a job are merged."""
-    if job.merge is None:
-        return MergeRule()
-    check = job.merge.check or ""
-    larger = check.startswith("accuracy") or check.endswith("acc")
-    return MergeRule(
-        every_ms=job.merge.every,
-        check=check,
-        tolerance_ppm=round(job.merge.tolerance * MILLION),
-        larger=larger if job.merge.better is None else job.merge.better == "larger",
-    )
 
 
 def training_of(job: JobFile, members: int) -> Training:

@@ -6,14 +6,13 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
-from eva_master.adapters.resolving import groups, outputs, predecessors
+from eva_master.adapters.resolving import deadlines, forks, groups, outputs, predecessors
 from eva_master.adapters.resolving.inputs import InputRoots
 from eva_master.adapters.resolving.partition import ANYWHERE, Placement
 from eva_master.adapters.resolving.placement import unplaceable
 from eva_master.model.catalog import Catalog, base_family, is_spot
 from eva_master.model.job import (
     ArrayRules,
-    ForkRules,
     JobOutputs,
     JobSpec,
     JobStage,
@@ -145,7 +144,7 @@ def _spec(job: JobFile, tasks: tuple[TaskSpec, ...], table: SubmittedTable | Non
         name=job.name or "",
         owner="",
         tasks=tasks,
-        kind=groups.kind_of(job),
+        kind=forks.kind_of(job),
         priority=job.priority,
         total_steps=job.total_steps,
         duration_ms=job.duration,
@@ -154,7 +153,7 @@ def _spec(job: JobFile, tasks: tuple[TaskSpec, ...], table: SubmittedTable | Non
         latency=Latency(job.latency),
         spot_wait_ms=job.spot_wait,
         worth=groups.worth_of(job),
-        deadline=groups.deadline_of(job),
+        deadline=deadlines.deadline_of(job),
         labels=tuple(sorted(job.labels.items())),
         secrets=tuple(sorted(job.secrets)),
         max_cost=job.max_cost,
@@ -173,7 +172,7 @@ def _spec(job: JobFile, tasks: tuple[TaskSpec, ...], table: SubmittedTable | Non
             job.pilots,
             None if table is None else table.of_spec,
         ),
-        forking=ForkRules(job.forks, groups.merging_of(job)),
+        forking=forks.rules_of(job),
         training=groups.training_of(job, members=len(tasks)),
     )
 

@@ -12,7 +12,7 @@ from eva_wire.values.errors import JournalInUse
 class ProcessLock:
     """A lock file that this process holds until it releases it or ends in any way.
 
-    A record lock rather than ``flock``: children forked by the master do not inherit it, so that a
+    A record lock rather than ``flock``: child processes of the master do not inherit it, so that a
     planner process which outlives a killed master keeps no successor out. The lock excludes other
     processes, not users of one path within a process.
 

@@ -23,10 +23,10 @@ from eva_wire.values.users import Role, UserToken, is_owner
 
 _PREFIX = "eva"
 _SECRET_BYTES = 32
-_MOST_LENT = 1_000
+_MOST_TEMPORARY = 1_000
 """Tokens with an end soon that one owner may have in force."""
 _ENDED_KEPT_MS = 30 * 86_400_000
-"""How long tokens that are lent are listed after their end."""
+"""How long tokens that have one are listed after their end."""
 # Compared with when there is no such token, so that the answer takes as long.
 _NO_DIGEST = hashlib.sha256(b"").hexdigest()
 
@@ -98,7 +98,7 @@ class UserTokens:
             self._tokens[key] = token
         return token, secret
 
-    def lend(
+    def issue_temporary(
         self, owner: str, role: Role, lifetime_ms: int, identity: str
     ) -> tuple[UserToken, str]:
         """Make a token that its owner gets without an operator, and again and again.
@@ -115,15 +115,15 @@ class UserTokens:
             for token in self.all()
             if token.owner == owner and token.revoked_ms is None and token.expires_ms
         ]
-        if sum(now < end <= now + lifetime_ms for end in ends) >= _MOST_LENT:
+        if sum(now < end <= now + lifetime_ms for end in ends) >= _MOST_TEMPORARY:
             raise LimitExceeded(
-                f"{owner} has {_MOST_LENT:,} tokens in force that end soon",
+                f"{owner} has {_MOST_TEMPORARY:,} tokens in force that end soon",
                 hint="use one for longer, or revoke some: eva token ls, eva token revoke",
             )
         self._forget(now - _ENDED_KEPT_MS)
         return self.create(owner, role, lifetime_ms, identity=identity)
 
-    def revoke_lent(self, granted: Callable[[str], tuple[str, Role] | None]) -> list[UserToken]:
+    def revoke_outdated(self, granted: Callable[[str], tuple[str, Role] | None]) -> list[UserToken]:
         """Revoke the tokens of identities that would get none now, or another one.
 
         Args:

@@ -163,19 +163,19 @@ def test_what_the_database_refuses_has_not_happened(tokens: UserTokens, path: Pa
 def test_tokens_that_are_lent_are_bounded_and_forgotten_after_a_month(
     tokens: UserTokens, journal: SqlJournal, clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eva_master.adapters.store.user_tokens._MOST_LENT", 3)
+    monkeypatch.setattr("eva_master.adapters.store.user_tokens._MOST_TEMPORARY", 3)
     lasting, _ = tokens.create("ana", Role.USER, 10_000_000_000)
-    revoked, _ = tokens.lend("ana", Role.USER, 5_000, ARN)
+    revoked, _ = tokens.issue_temporary("ana", Role.USER, 5_000, ARN)
     tokens.revoke(revoked.id)
-    lent = [tokens.lend("ana", Role.USER, 5_000, ARN)[0] for _ in range(3)]
+    issued = [tokens.issue_temporary("ana", Role.USER, 5_000, ARN)[0] for _ in range(3)]
     with pytest.raises(LimitExceeded, match="ana has 3 tokens"):
-        tokens.lend("ana", Role.USER, 5_000, ARN)
-    tokens.lend("ben", Role.USER, 5_000, ARN)
+        tokens.issue_temporary("ana", Role.USER, 5_000, ARN)
+    tokens.issue_temporary("ben", Role.USER, 5_000, ARN)
     clock.time += 5_000
-    tokens.lend("ana", Role.USER, 5_000, ARN)
-    assert {token.id for token in lent} < {token.id for token in tokens.all()}
+    tokens.issue_temporary("ana", Role.USER, 5_000, ARN)
+    assert {token.id for token in issued} < {token.id for token in tokens.all()}
     clock.time += 31 * 86_400_000
-    last, _ = tokens.lend("ana", Role.USER, 5_000, ARN)
+    last, _ = tokens.issue_temporary("ana", Role.USER, 5_000, ARN)
     assert {token.id for token in tokens.all()} == {lasting.id, last.id}
     # The table has forgotten them, too.
     assert {token.id for token in UserTokens(journal.engine, clock).all()} == {lasting.id, last.id}
@@ -193,8 +193,8 @@ def test_a_master_that_starts_revokes_the_tokens_of_identities_that_are_listed_n
     role, user = ARN, "arn:aws:iam::123456789012:user/team/ben"
     first = UserTokens(journal.engine, clock)
     made, _ = first.create("ana", Role.OPERATOR, 5_000)
-    by_role, _ = first.lend("ana", Role.USER, 5_000, role)
-    by_user, _ = first.lend("ben", Role.USER, 5_000, user)
+    by_role, _ = first.issue_temporary("ana", Role.USER, 5_000, role)
+    by_user, _ = first.issue_temporary("ben", Role.USER, 5_000, user)
     both = ((role, None, Role.USER), (user, "ben", Role.USER))
 
     def valid(*entries: tuple[str, str | None, Role]) -> set[str]:
@@ -206,9 +206,9 @@ def test_a_master_that_starts_revokes_the_tokens_of_identities_that_are_listed_n
     assert valid(*both) == {made.id, by_role.id, by_user.id}
     # Another owner or role, and no entry any more.
     assert valid(both[0], (user, "ben", Role.VIEWER)) == {made.id, by_role.id}
-    by_user, _ = first.lend("ben", Role.USER, 5_000, user)
+    by_user, _ = first.issue_temporary("ben", Role.USER, 5_000, user)
     assert valid(both[0], (user, "eve", Role.USER)) == {made.id, by_role.id}
     assert valid(both[1]) == {made.id}
-    by_user, _ = first.lend("ben", Role.USER, 5_000, user)
+    by_user, _ = first.issue_temporary("ben", Role.USER, 5_000, user)
     assert valid(both[1]) == {made.id, by_user.id}
     assert valid() == {made.id}

@@ -106,7 +106,7 @@ class IdentitiesService(IdentitiesServicer):
             )
         )
         token, secret = await asyncio.get_running_loop().run_in_executor(
-            self._thread, self._tokens.lend, grant.owner, grant.role, LIFETIME_MS, arn
+            self._thread, self._tokens.issue_temporary, grant.owner, grant.role, LIFETIME_MS, arn
         )
         log.info(
             "token made for an identity",
@@ -140,7 +140,9 @@ def identities_service(tokens: UserTokens, prover: IdentityProver | None) -> Ide
     Raises:
         StorageError: The database refused.
     """
-    for token in tokens.revoke_lent(lambda arn: None if prover is None else prover.granted(arn)):
+    for token in tokens.revoke_outdated(
+        lambda arn: None if prover is None else prover.granted(arn)
+    ):
         log.info(
             "token revoked, since its identity is not let in as it was",
             token=token.id,

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from itertools import islice
 
-from eva_master.adapters.rpc.workers import merges
+from eva_master.adapters.rpc.workers import forks
 from eva_master.model.actions import (
     FetchFiles,
     ForgetTask,
@@ -83,7 +83,7 @@ def command(action: WorkerAction) -> pb.MasterMessage:
         case TellMerge():
             return pb.MasterMessage(
                 command_id=f"merge/{action.run}/{action.attempt}/{action.round.epoch}",
-                merge=merges.tell_merge(action),
+                merge=forks.tell_merge(action),
             )
         case SyncWorker():
             return pb.MasterMessage(sync=pb.Sync())
@@ -120,7 +120,7 @@ def order(task: TaskOrder) -> pb.TaskOrder:
         gang=_gang(gang) if gang else None,
         tasks=task.tasks,
         outputs_stored=task.outputs_stored,
-        fork=merges.fork(task.fork) if task.fork else None,
+        fork=forks.order_of(task.fork) if task.fork else None,
         origins=task.origins,
         secrets=() if task.secrets is None else task.secrets.names,
     )

@@ -16,7 +16,7 @@ from eva_master.adapters.objects.tables import TaskTables
 from eva_master.adapters.rpc.attach.attachments import AttachLimits, Attachments
 from eva_master.adapters.rpc.log_pace import LogPace
 from eva_master.adapters.rpc.opening_calls import OpeningCalls
-from eva_master.adapters.rpc.workers import merges, messages
+from eva_master.adapters.rpc.workers import forks, messages
 from eva_master.adapters.rpc.workers.enrolment import (
     AgentCertificates,
     Certified,
@@ -451,9 +451,9 @@ class WorkerSessions(WorkersServicer):
             return
         place, number = session.instance, session.number
         if isinstance(given, pb.PartGiven):
-            event: Event | None = merges.given(place, number, given)
+            event: Event | None = forks.given(place, number, given)
         else:
-            event = merges.merged(place, number, given)
+            event = forks.merged(place, number, given)
         if event is not None:
             self._inbox.post(event)
 

@@ -17,7 +17,7 @@ _MOST_COUNT = 2**53
 _DIGEST = re.compile(r"[0-9a-f]{64}|")
 
 
-def fork(order: ForkOrder) -> pb.Fork:
+def order_of(order: ForkOrder) -> pb.Fork:
     """The data that a fork needs of the others."""
     return pb.Fork(
         number=order.number,
