@@ -6,20 +6,21 @@ policy keeps one cache and passes it to everything that it calls. Every part of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
 from eva_master.learning.colocation import recorded
 from eva_master.learning.speeds.type_rates import TypeSpeeds, TypeSpeedsView
 from eva_master.model.catalog import Catalog, Offering
-from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import Snapshot, StandaloneRates, ThroughputTable
 from eva_master.packing.incremental.present import (
+    FollowedJobs,
     PlacedRuns,
     PresentPlaces,
-    gangs_view,
+    followed_jobs,
     placed_runs,
+    sold_view,
 )
 from eva_master.packing.incremental.view import IncrementalView
 from eva_master.packing.interference.digest import digest_view
@@ -30,7 +31,7 @@ from eva_master.packing.valuation.offerings import OfferingIndex, unlisted
 from eva_master.packing.valuation.reservation_price import Rates, measured_rates_view, sheets
 from eva_master.packing.valuation.task_classes import SnapshotShapes
 from eva_master.packing.valuation.task_shapes import TaskShapes
-from eva_wire.values.ids import OfferingId, Workload
+from eva_wire.values.ids import InstanceId, OfferingId, Workload
 
 _MODELS_KEPT = 16
 """Throughput models that are remembered; each is of one table, set of workloads and default."""
@@ -57,7 +58,7 @@ class PlannerCache:
     def __init__(self) -> None:
         self.shapes = TaskShapes()
         self.present = PresentPlaces()
-        self._placed, self._gangs = placed_runs(), gangs_view()
+        self._placed, self._jobs, self._sold = placed_runs(), followed_jobs(), sold_view()
         self._averaged: IncrementalView[Row, Averaged] = averaged_view()
         self._inferred: dict[int, IncrementalView[Row, ThroughputTable]] = {}
         self._observations = observations_view()
@@ -65,7 +66,8 @@ class PlannerCache:
         self._models: dict[_ModelKey, ThroughputModel] = {}
         self._exact: tuple[ThroughputTable, int, ExactThroughput] | None = None
         self._offerings: tuple[OfferingIndex, ...] = ()
-        self._table_digests, self._rate_digests = digest_view(), digest_view()
+        self._table_digests: IncrementalView[object, int] = digest_view()
+        self._rate_digests: IncrementalView[object, int] = digest_view()
         self._remembered: dict[str, dict[Hashable, Any]] = {}
 
     def remembered(
@@ -92,9 +94,13 @@ class PlannerCache:
         """Facts about the task runs of a snapshot."""
         return self._placed.of(snapshot.runs)
 
-    def gangs(self, snapshot: Snapshot) -> Sequence[JobView]:
-        """The gangs of more than one task run, sorted by id."""
-        return self._gangs.of(snapshot.jobs)
+    def jobs(self, snapshot: Snapshot) -> FollowedJobs:
+        """Facts about the jobs of a snapshot."""
+        return self._jobs.of(snapshot.jobs)
+
+    def sold_as(self, snapshot: Snapshot) -> Mapping[InstanceId, OfferingId]:
+        """Offering of each live instance, in order."""
+        return self._sold.of(snapshot.instances)
 
     def digest(self, table: ThroughputTable, rates: StandaloneRates | None = None) -> str:
         """Digest of the learned co-location, and of tasks' rates alone."""

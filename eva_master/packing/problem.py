@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from eva_master.model.catalog import InstanceType, Offering, ids_of
+from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import InstanceView, Snapshot, ThroughputTable
 from eva_master.model.values import by_id
@@ -119,10 +119,9 @@ class Problem:
         self.runs = by_id(snapshot.runs)
         self.jobs = by_id(snapshot.jobs)
         self.instances: Mapping[InstanceId, InstanceView] = by_id(snapshot.instances)
-        sold = ids_of(instance.offering for instance in snapshot.instances)
-        self.sold_as: Mapping[InstanceId, OfferingId] = dict(zip(self.instances, sold, strict=True))
+        self.sold_as = cache.sold_as(snapshot)
         offered = (instance.offering for instance in snapshot.instances)
-        bought = dict(zip(sold, offered, strict=True))
+        bought = dict(zip(self.sold_as.values(), offered, strict=True))
         index = cache.offerings(snapshot.catalog, bought)
         self.offerings, self.by_id, self.dearest = index.offerings, index.by_id, index.dearest
         self._prices = index.prices(snapshot.now_ms)
@@ -132,7 +131,7 @@ class Problem:
         self.default_ppm = valuation.default_ppm if valuation.interference else MILLION
         self._by_base = valuation.by_base
         self._observed = cache.observations(table)
-        self._alone = late_in_company(snapshot)
+        self._alone = late_in_company(snapshot) if self.placed.alone else {}
         if valuation.interference:
             self._alone.update(dict.fromkeys(unprofiled(snapshot, self._measured)))
         ranked, self.class_of = self._classify(valuation.multi_task_view and valuation.interference)
@@ -245,7 +244,7 @@ class Problem:
     @cached_property
     def gangs(self) -> Sequence[JobView]:
         """Gangs of more than one task run."""
-        return self.cache.gangs(self.snapshot)
+        return self.cache.jobs(self.snapshot).gangs
 
     def _gang_charges(
         self,

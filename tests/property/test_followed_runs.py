@@ -10,14 +10,17 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eva_master.model.planning.reasons import Reasons
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.packing.configuration.build import configure, waiting
+from eva_master.packing.configuration.build import configure, present_sums, sums, waiting
 from eva_master.packing.incremental.view import replaced
 from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.problem import Problem, Valuation
+from eva_master.packing.reconfiguration.options import plan_of, settled
 from eva_master.packing.reconfiguration.reasons import hostings
+from eva_master.packing.reconfiguration.state_digest import StateDigest
 from eva_wire.values.ids import InstanceId, RunId
-from tests.fakes.snapshots import Cluster, offer, table, task
+from tests.fakes.snapshots import Cluster, carried_out, offer, table, task
 
 HOSTS = ("i0", "i1", "i2")
 TASKS = (task("a", any=(0, 1, 2)), task("b", any=(0, 1, 2)), task("c", any=(0, 2, 2)))
@@ -30,12 +33,21 @@ def versions(draw: st.DrawFn) -> Snapshot:
     hosts = draw(st.lists(st.sampled_from(HOSTS), unique=True))
     for host in hosts:
         cluster.instance(host, "box")
+    for number, waiting_task in enumerate(TASKS):  # so that most versions have equal classes
+        cluster.job(f"w{number}", waiting_task)
     for number in draw(st.lists(st.integers(0, 6), unique=True)):
         members = [draw(st.sampled_from(TASKS)) for _ in range(1 + number // 5)]
         # An instance that is not there may be one that drains.
         on = [draw(st.sampled_from(HOSTS)) for _ in members]
         waits = draw(st.booleans())
-        cluster.job(f"j{number}", *members, on=() if waits else on, pinned=draw(st.booleans()))
+        cluster.job(
+            f"j{number}",
+            *members,
+            on=() if waits else on,
+            pinned=draw(st.booleans()),
+            checkpoint_s=draw(st.sampled_from([5, 10])),
+            left_s=draw(st.sampled_from([None, 60])),
+        )
     cluster.throughput = table({("a", ("b",)): draw(st.sampled_from([0.5, 0.9]))})
     return cluster.snapshot()
 
@@ -46,10 +58,10 @@ stories = st.lists(versions(), min_size=2, max_size=5)
 def shared(before: Snapshot, after: Snapshot) -> Snapshot:
     """The later snapshot, with the objects of the earlier one for views that are equal."""
     views: tuple[Any, ...] = (*before.jobs, *before.runs, *before.instances)
-    known = {view.id: view for view in views}
+    earlier = {view.id: view for view in views}
 
     def kept(views: Sequence[Any]) -> tuple[Any, ...]:
-        return tuple(known[v.id] if known.get(v.id) == v else v for v in views)
+        return tuple(earlier[v.id] if earlier.get(v.id) == v else v for v in views)
 
     return replace(
         after,
@@ -94,10 +106,14 @@ def test_a_problem_that_follows_is_the_problem_of_its_snapshot(
         scratch = Problem(snapshot, Valuation())
         assert (problem.classes, problem.class_of) == (scratch.classes, scratch.class_of)
         assert (problem.gangs, problem.placed) == (scratch.gangs, scratch.placed)
+        assert cache.jobs(now).change_ms == {job.id: job.delays.change_ms for job in now.jobs}
         present, anew = problem.standing, scratch.standing
         assert [*present.places.items()] == [*anew.places.items()]
         assert [*present.task_sets.items()] == [*anew.task_sets.items()]
-        for configuration in (configure(problem, ()), configure(problem, waiting(problem))):
+        whole = present_sums(problem, configure(problem, ()))
+        assert whole == sums(scratch, configure(scratch, ()))
+        for movable in ((), waiting(problem), settled(problem)):
+            configuration = configure(problem, movable)
             assert hostings(problem, configuration) == hostings(scratch, configuration)
         for host, task_set in present.task_sets.items():
             numbers = frozenset(
@@ -106,3 +122,18 @@ def test_a_problem_that_follows_is_the_problem_of_its_snapshot(
             # One object for one set of task runs, which is all that reasons compare.
             assert residents.setdefault(id(task_set), (host, numbers)) == (host, numbers)
             kept.append(task_set)
+
+
+@given(stories)
+def test_a_digest_that_follows_is_that_of_the_state_alone(story: list[Snapshot]) -> None:
+    cache = PlannerCache()
+    for now in told(story):
+        followed, scratch = StateDigest(now, "", cache), StateDigest(now, "")
+        assert followed.of() == scratch.of()
+        problem = Problem(now, Valuation(), cache)
+        for movable in ((), waiting(problem), settled(problem)):
+            configuration = configure(problem, movable)
+            aim = followed.of(configuration)
+            assert aim == scratch.of(configuration)
+            plan = plan_of(problem, configuration, {}, Reasons())
+            assert aim == StateDigest(carried_out(now, plan), "", cache).of()

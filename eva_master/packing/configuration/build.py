@@ -53,10 +53,11 @@ class Configuration:
 
 def waiting(problem: Problem) -> list[RunView]:
     """Task runs without a place on a live instance that may be given one."""
+    instances, pinned = problem.placed.instances, problem.placed.pinned
     return [
         run
-        for run in problem.snapshot.runs
-        if not run.pinned and run.instance not in problem.instances
+        for name, run in problem.runs.items()
+        if instances[name] not in problem.instances and name not in pinned
     ]
 
 
@@ -113,19 +114,50 @@ class Sums:
     price: int
 
 
-def sums(
-    problem: Problem, configuration: Configuration, known: tuple[Configuration, Sums] | None = None
-) -> Sums:
+@dataclass(frozen=True, slots=True)
+class Totalled:
+    """A configuration with its totals.
+
+    Attributes:
+        sold_as: Offering of each of its live instances.
+    """
+
+    configuration: Configuration
+    sums: Sums
+    sold_as: Mapping[InstanceId, OfferingId]
+
+
+NO_TOTALS = Totalled(Configuration({}, {}, (), {}), Sums(0, 0, 0), {})
+
+
+def present_sums(problem: Problem, present: Configuration) -> Sums:
+    """The totals of the present configuration, by what has changed since the last round.
+
+    Args:
+        problem: The snapshot's.
+        present: Where everything is now.
+    """
+    key = problem.valuation, problem.classes, problem.throughput, problem.offerings
+    last = problem.cache.remembered("sums", key, list[Totalled], limit=1)
+    whole = sums(problem, present, *last)
+    last[:] = [Totalled(present, whole, problem.sold_as)]
+    return whole
+
+
+def sums(problem: Problem, configuration: Configuration, known: Totalled = NO_TOTALS) -> Sums:
     """Work out what a configuration comes to; equal instances are looked at once.
 
     Args:
         problem: The snapshot's.
         configuration: The configuration.
-        known: Another one and its totals: only instances that differ are looked at.
+        known: Another one: only instances that differ are looked at.
     """
-    before, whole = known or (Configuration({}, {}, (), {}), Sums(0, 0, 0))
+    before, whole = known.configuration, known.sums
     alike: dict[tuple[OfferingId, tuple[tuple[int, int], ...]], int] = {}
-    for sign, counted, other in ((1, configuration, before), (-1, before, configuration)):
+    for sign, counted, other, sold_as in (
+        (1, configuration, before, problem.sold_as),
+        (-1, before, configuration, known.sold_as),
+    ):
         new = {launch.key: launch.offering.id for launch in counted.launches}
         for host, task_set in counted.task_sets.items():
             if isinstance(host, int):
@@ -133,7 +165,7 @@ def sums(
             elif other.task_sets.get(host) is task_set:
                 continue
             else:
-                offering = problem.sold_as[host]
+                offering = sold_as[host]
             # Equal sets in another order are looked at again, which costs less than to sort all.
             key = offering, tuple(task_set.items())
             alike[key] = alike.get(key, 0) + sign

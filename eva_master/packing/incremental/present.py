@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
+from eva_master.model.catalog import ids_of
 from eva_master.model.planning.job_view import JobView
-from eva_master.model.planning.snapshot import RunView
+from eva_master.model.planning.snapshot import InstanceView, RunView
+from eva_master.model.values import by_id
 from eva_master.packing.incremental.view import IncrementalView, replaced
 from eva_wire.values.bounds import JobKind
-from eva_wire.values.ids import InstanceId, JobId, RunId
+from eva_wire.values.ids import InstanceId, JobId, OfferingId, RunId
 
 TaskSet = Mapping[int, int]
 """The tasks on an instance: class number -> how many."""
@@ -41,12 +43,16 @@ class PlacedRuns:
         instances: Where each of them is or is about to be, `None` for nowhere.
         residents: The task runs of each of these instances, sorted; the same object while they are
             the same.
+        running: Job of each one that runs.
+        timed: The running ones of which it is known when they end.
         pinned: The pinned ones.
         alone: The ones that would be late in company.
     """
 
     instances: Mapping[RunId, InstanceId | None] = field(default_factory=dict)
     residents: Mapping[InstanceId, tuple[RunId, ...]] = field(default_factory=dict)
+    running: Mapping[RunId, JobId] = field(default_factory=dict)
+    timed: Set[RunId] = frozenset()
     pinned: Set[RunId] = frozenset()
     alone: Set[RunId] = frozenset()
 
@@ -59,7 +65,7 @@ def placed_runs() -> IncrementalView[RunView, PlacedRuns]:
 def _moved_on(
     before: PlacedRuns, _: Sequence[RunView], gone: Sequence[RunView], fresh: Sequence[RunView]
 ) -> PlacedRuns:
-    instances = dict(before.instances)
+    instances, running = dict(before.instances), dict(before.running)
     changed: dict[InstanceId, set[RunId]] = {}
 
     def residents(instance: InstanceId) -> set[RunId]:
@@ -69,10 +75,13 @@ def _moved_on(
 
     for run in gone:
         del instances[run.id]
+        running.pop(run.id, None)
         if run.instance is not None:
             residents(run.instance).remove(run.id)
     for run in fresh:
         instances[run.id] = run.instance
+        if run.running:
+            running[run.id] = run.job
         if run.instance is not None:
             residents(run.instance).add(run.id)
     every = dict(before.residents)
@@ -85,26 +94,62 @@ def _moved_on(
     return PlacedRuns(
         instances,
         every,
+        running,
+        (before.timed - gone_ids) | {run.id for run in fresh if _is_timed(run)},
         (before.pinned - gone_ids) | {run.id for run in fresh if run.pinned},
         (before.alone - gone_ids) | {run.id for run in fresh if run.alone},
     )
 
 
-def gangs_view() -> IncrementalView[JobView, Sequence[JobView]]:
-    """Follows jobs with the gangs of more than one task run, sorted by id."""
-    return IncrementalView((), _gangs, replaced)
+def _is_timed(run: RunView) -> bool:
+    work = run.remaining
+    return run.running and work is not None and not work.estimated
 
 
-def _gangs(
-    before: Sequence[JobView],
-    _: Sequence[JobView],
-    gone: Sequence[JobView],
-    fresh: Sequence[JobView],
-) -> Sequence[JobView]:
+@dataclass(frozen=True, slots=True)
+class FollowedJobs:
+    """Facts about the jobs of a snapshot.
+
+    Attributes:
+        gangs: The gangs of more than one task run, sorted by id.
+        change_ms: Time that a change of places takes, by job.
+    """
+
+    gangs: Sequence[JobView] = ()
+    change_ms: Mapping[JobId, int] = field(default_factory=dict)
+
+
+def followed_jobs() -> IncrementalView[JobView, FollowedJobs]:
+    """Follows jobs with what packing asks of all of them."""
+    return IncrementalView(FollowedJobs(), _jobs_moved_on, replaced)
+
+
+def _jobs_moved_on(
+    before: FollowedJobs, _: Sequence[JobView], gone: Sequence[JobView], fresh: Sequence[JobView]
+) -> FollowedJobs:
     gone_ids = {job.id for job in gone}
-    kept = [job for job in before if job.id not in gone_ids]
-    kept += [job for job in fresh if job.spec.kind is JobKind.GANG and len(job.runs) > 1]
-    return tuple(sorted(kept, key=_name))
+    gangs = [job for job in before.gangs if job.id not in gone_ids]
+    gangs += [job for job in fresh if job.spec.kind is JobKind.GANG and len(job.runs) > 1]
+    change_ms = dict(before.change_ms)
+    for job in gone:
+        del change_ms[job.id]
+    change_ms.update((job.id, job.delays.change_ms) for job in fresh)
+    return FollowedJobs(tuple(sorted(gangs, key=_name)), change_ms)
+
+
+def sold_view() -> IncrementalView[InstanceView, Mapping[InstanceId, OfferingId]]:
+    """Follows instances with the offering of each, in order."""
+    return IncrementalView({}, _sold, replaced)
+
+
+def _sold(
+    before: Mapping[InstanceId, OfferingId],
+    views: tuple[InstanceView, ...],
+    _: Sequence[InstanceView],
+    fresh: Sequence[InstanceView],
+) -> Mapping[InstanceId, OfferingId]:
+    new = dict(zip([view.id for view in fresh], ids_of(v.offering for v in fresh), strict=True))
+    return {name: new.get(name) or before[name] for name in by_id(views)}
 
 
 def _name(job: JobView) -> JobId:

@@ -93,6 +93,10 @@ def replaced(before: Sequence[T], after: Sequence[T]) -> tuple[list[T], list[T]]
     return gone, fresh
 
 
+Compare = Callable[[tuple[T, ...], tuple[T, ...]], tuple[list[T], list[T]]]
+"""Finds the rows of one version that another one lacks, and those that it has instead."""
+
+
 class IncrementalView(Generic[T, V]):
     """A value derived from a table, updated from one version to the next.
 
@@ -109,7 +113,7 @@ class IncrementalView(Generic[T, V]):
         self,
         nothing: V,
         step: Callable[[V, tuple[T, ...], list[T], list[T]], V],
-        compare: Callable[[tuple[T, ...], tuple[T, ...]], tuple[list[T], list[T]]] = changes,
+        compare: Compare[T] = changes,
     ) -> None:
         self._step, self._compare = step, compare
         self._last: tuple[tuple[tuple[T, ...], V], ...] = (((), nothing),)

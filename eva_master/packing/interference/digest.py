@@ -1,23 +1,32 @@
-"""Tells versions of what was learned apart, at the cost of what has changed between them."""
+"""Tells versions of a table apart, at the cost of what has changed between them."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
-from eva_master.packing.incremental.view import IncrementalView
+from eva_master.packing.incremental.view import Compare, IncrementalView, changes
 
-
-def digest_view() -> IncrementalView[object, int]:
-    """Follows a table with the sum of a mark per row: equal tables have equal sums."""
-    return IncrementalView[object, int](0, _marked)
+T = TypeVar("T")
 
 
-def _marked(total: int, _: Sequence[object], gone: Sequence[object], new: Sequence[object]) -> int:
-    """The sum of the marks of all rows: those alone are needed that changed."""
-    return total - sum(map(_mark, gone)) + sum(map(_mark, new))
+def digest_view(
+    told: Callable[[T], object] = lambda entry: entry, compare: Compare[T] = changes
+) -> IncrementalView[T, int]:
+    """Follows a table with the sum of a mark per row: equal tables have equal sums.
+
+    Args:
+        told: Returns what counts of a row.
+        compare: See `IncrementalView`.
+    """
+
+    def step(total: int, _: Sequence[T], gone: Sequence[T], new: Sequence[T]) -> int:
+        return total - sum(mark(told(row)) for row in gone) + sum(mark(told(row)) for row in new)
+
+    return IncrementalView(0, step, compare)
 
 
-def _mark(entry: object) -> int:
+def mark(entry: object) -> int:
     """A number that hardly any other entry has."""
     return int.from_bytes(hashlib.sha256(repr(entry).encode()).digest()[:6], "big")

@@ -116,18 +116,26 @@ class MoveCosts:
         self, problem: Problem, terms: CostWeights, latest: Mapping[RunId, Millis] | None = None
     ) -> None:
         latest, idle, pays = latest or {}, dict[str, int](), dict[str, int]()
-        runs, now = problem.snapshot.runs, problem.snapshot.now_ms
+        runs, now = problem.runs, problem.snapshot.now_ms
         whole = {job.id for job in problem.gangs}
-        self.gang_of = {run.id: run.job for run in runs if run.job in whole} if whole else {}
+        views = problem.snapshot.runs if whole else ()
+        self.gang_of = {run.id: run.job for run in views if run.job in whole}
         self.home: Mapping[RunId, Host] = problem.standing.places
         prices = [task_class.price for task_class in problem.classes]
-        for run in runs:
-            if not run.running or run.id not in self.home:
+        running, change_ms = problem.placed.running, problem.cache.jobs(problem.snapshot).change_ms
+        costs: dict[tuple[int, int], int] = {}  # by the time of a change and the price
+        for run in self.home:
+            job = running.get(run)
+            if job is None:
                 continue
-            together: str = run.job if run.job in whole else run.id
-            price = prices[problem.class_of[run.id]]
-            cost: int = expected_migration_cost(problem.jobs[run.job], price)
-            within = terms.move_pays_within_ms(run, latest.get(run.id), now)
+            together: str = self.gang_of.get(run, run)
+            key = change_ms[job], prices[problem.class_of[run]]
+            cost = costs.get(key)
+            if cost is None:
+                cost = costs[key] = expected_migration_cost(problem.jobs[job], key[1])
+            within = terms.horizon_ms
+            if run in latest or terms.horizon_left:
+                within = terms.move_pays_within_ms(runs[run], latest.get(run), now)
             if together in idle:
                 cost, within = cost + idle[together], max(within, pays[together])
             idle[together], pays[together] = cost, within

@@ -42,13 +42,12 @@ def send_home(
     }
     alike: dict[int, list[int]] = {}
     for slot, load in result.loads.items():
-        if not all(start.movable[run] for run in held.get(slot, ())):
+        new = is_new(start, slot)
+        if not load.classes if new else load.classes and slot not in strays:
             continue
-        if is_new(start, slot):
-            if load.classes:
-                alike.setdefault(load.cheapest, []).append(slot)
-        elif not load.classes or slot in strays:
-            alike.setdefault(start.offerings[slot], []).append(slot)
+        if all(start.movable[run] for run in held.get(slot, ())):
+            offering = load.cheapest if new else start.offerings[slot]
+            alike.setdefault(offering, []).append(slot)
     homing = _Homing(start, cache, result, held)
     for offering, slots in alike.items():
         foremost = homing.foremost(slots, isqrt(budget.affords(WorkKind.EXCHANGED)))

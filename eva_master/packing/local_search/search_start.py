@@ -113,8 +113,8 @@ def search_start(
     moves = MoveCosts(problem, cache.terms, latest)
     homes = [slots[moves.home[id_]] if id_ in moves.home else NOWHERE for id_ in ids]
     groups, move_costs, charges = _groups(problem, ids, moves)
-    bound = _bound(problem, ids)
-    movable = [not problem.runs[id_].pinned and run not in bound for run, id_ in enumerate(ids)]
+    bound, pinned = _bound(problem, ids), problem.placed.pinned
+    movable = [id_ not in pinned and run not in bound for run, id_ in enumerate(ids)]
     new = [cache.empty[launch.offering.type.family] for launch in start.launches]
     empty = [cache.empty[offering.type.family] for offering in offerings.values()] + new
     held: list[list[int]] = [[] for _ in empty]
@@ -151,15 +151,18 @@ def _groups(
     problem: Problem, ids: Sequence[RunId], moves: MoveCosts
 ) -> tuple[list[int], list[int], list[int]]:
     """Number what moves together; the cost of moving each group and the charge of each gang."""
-    names = [moves.gang_of.get(id_, id_) for id_ in ids]
-    first = dict(zip(reversed(names), reversed(ids), strict=True))
-    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
-    classes = [problem.classes[problem.class_of[first[name]]] for name in numbers]
-    return (
-        [numbers[name] for name in names],
-        [moves.cost.get(name, 0) for name in numbers],
-        [each.charge if each.charge > each.price else 0 for each in classes],
-    )
+    charge_of = [each.charge if each.charge > each.price else 0 for each in problem.classes]
+    numbers: dict[str, int] = {}
+    groups, costs, charges = list[int](), list[int](), list[int]()
+    for id_ in ids:
+        name = moves.gang_of.get(id_, id_)
+        number = numbers.get(name)
+        if number is None:
+            number = numbers[name] = len(numbers)
+            costs.append(moves.cost.get(name, 0))
+            charges.append(charge_of[problem.class_of[id_]])
+        groups.append(number)
+    return groups, costs, charges
 
 
 def _bound(problem: Problem, ids: Sequence[RunId]) -> set[int]:
@@ -220,10 +223,11 @@ def runs_on(result: SearchResult) -> Mapping[int, Sequence[int]]:
 def within_limits(cache: LoadCache, start: SearchStart, result: SearchResult) -> bool:
     """Whether no offering is beyond its limit, and no launch too late for all of its tasks."""
     held = runs_on(result) if start.ends else {}
+    first_new = len(start.offerings) - start.offerings.count(NEW)  # new ones come last
     launches = (
         (load, held.get(slot, ()))
         for slot, load in result.loads.items()
-        if load.classes and is_new(start, slot)
+        if slot >= first_new and load.classes
     )
     return may_launch(cache, start, launches)
 

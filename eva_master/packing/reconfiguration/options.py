@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from eva_master.model.planning.plan import Assign, Hold, Plan, PlanEntry
 from eva_master.model.planning.reasons import Alternative, Reasons, Weighing
 from eva_master.model.planning.snapshot import RunView
-from eva_master.packing.configuration.build import Configuration, Sums, sums
+from eva_master.packing.configuration.build import (
+    NO_TOTALS,
+    Configuration,
+    Sums,
+    Totalled,
+    sums,
+)
 from eva_master.packing.problem import Problem
 from eva_master.packing.reconfiguration.reconfiguration_cost import (
     moved,
@@ -52,7 +58,7 @@ def option(
     problem: Problem,
     present: Configuration,
     configuration: Configuration,
-    known: tuple[Configuration, Sums] | None = None,
+    known: Totalled = NO_TOTALS,
 ) -> Option:
     """Work out what a configuration saves and costs; of others that are `known`, see `sums`."""
     moves = moved(problem, configuration)

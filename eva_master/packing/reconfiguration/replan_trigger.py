@@ -49,15 +49,17 @@ class ReplanTrigger:
         *,
         markets: bool = False,
     ) -> None:
-        live = {instance.id for instance in snapshot.instances}
+        placed, live = cache.placed(snapshot), cache.sold_as(snapshot)
         since = happened(snapshot, memory.events, memory.pinned_instances)
-        self.waiting = any(not run.pinned and run.instance not in live for run in snapshot.runs)
+        nowhere = (run for run, host in placed.instances.items() if host not in live)
+        self.waiting = any(run not in placed.pinned for run in nowhere)
         self._pinned, self.total, self.events = since.pinned, since.total, since.events
         self._learned = cache.digest(snapshot.throughput, snapshot.standalone)
         self._spot = _on_sale(snapshot) if markets else ()
         offered = not set(memory.spot).issuperset(self._spot)
         self._asked = since.due or offered
-        self._digest = StateDigest(snapshot, f"{self._learned} {options}") if self._asked else None
+        inputs = f"{self._learned} {options}"
+        self._digest = StateDigest(snapshot, inputs, cache) if self._asked else None
         self._state = "" if self._digest is None else self._digest.of()
         self._answers = memory.answers if self._asked and self._state == memory.aimed_at else 0
         self.full = self._asked and self._answers < _MOST_ANSWERS

@@ -7,7 +7,7 @@ for longer than its job's estimate implies that the others of the job take longe
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from eva_master.model.catalog import Catalog, Offering, Purchase, ids_of
 from eva_master.model.planning.estimate import Estimate
@@ -83,11 +83,12 @@ def in_time_ms(run: RunView, job: JobView, now: Millis) -> int | None:
     return None if ends_in is None else ends_in - job.delays.change_ms
 
 
-def ending(snapshot: Snapshot) -> Mapping[RunId, int]:
+def ending(snapshot: Snapshot, timed: Iterable[RunView]) -> Mapping[RunId, int]:
     """Task runs that would end before all new instances are up and they run there.
 
     Args:
         snapshot: The cluster.
+        timed: The running task runs of which it is known when they end.
 
     Returns:
         Remaining time of each, see `in_time_ms`.
@@ -95,9 +96,7 @@ def ending(snapshot: Snapshot) -> Mapping[RunId, int]:
     jobs = by_id(snapshot.jobs)
     longest = max((offering.type.boot_ms for offering in _on_sale(snapshot)), default=0)
     times: dict[RunId, int] = {}
-    for run in snapshot.runs:
-        if run.remaining is None:
-            continue
+    for run in timed:
         within = in_time_ms(run, jobs[run.job], snapshot.now_ms)
         if within is not None and within < longest:
             times[run.id] = within

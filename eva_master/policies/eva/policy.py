@@ -9,7 +9,14 @@ from dataclasses import dataclass, replace
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.reasons import Reasons
 from eva_master.model.planning.snapshot import RunView, Snapshot
-from eva_master.packing.configuration.build import Configuration, configure, sums, supply, waiting
+from eva_master.packing.configuration.build import (
+    Configuration,
+    Totalled,
+    configure,
+    present_sums,
+    supply,
+    waiting,
+)
 from eva_master.packing.configuration.completion import completed, squeezed
 from eva_master.packing.configuration.restating import restated
 from eva_master.packing.local_search.cost_model import CostWeights
@@ -136,7 +143,8 @@ class Eva:
             keep = completed(problem, configure(problem, fresh, packer))
             keep = squeezed(problem, keep)
         latest = made(before.moved, snapshot)
-        ends = ending(problem.snapshot) if config.spare_ending else {}
+        timed = map(problem.runs.__getitem__, problem.placed.timed)
+        ends = ending(problem.snapshot, timed) if config.spare_ending else {}
         round_ = _RoundInputs(
             problem, trigger, optimizer, present, keep, latest, ends, searching, homing
         )
@@ -237,11 +245,12 @@ class Eva:
     ) -> tuple[ReconfigurationMemory, Reasons]:
         """Why, in dollars; adds to the figures."""
         problem, present = round_.problem, round_.present
-        before = sums(problem, present)
-        keep = option("keep", problem, present, round_.keep, (present, before))
+        before = present_sums(problem, present)
+        like = Totalled(present, before, problem.sold_as)
+        keep = option("keep", problem, present, round_.keep, like)
         options: dict[str, Option] = {"keep": keep}
         if chosen is not round_.keep:
-            like = keep.configuration, keep.sums
+            like = Totalled(keep.configuration, keep.sums, problem.sold_as)
             options["search"] = option("search", problem, present, chosen, like)
         best = options.get("search", options["keep"])
         memory, bound = bounded(memory, problem, round_.optimizer, best)

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 from eva_master.model.planning.plan import NewInstance
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.packing.configuration.build import Configuration, Host, configure, sums, waiting
+from eva_master.packing.configuration.build import (
+    Configuration,
+    Host,
+    Totalled,
+    configure,
+    sums,
+    waiting,
+)
 from eva_master.packing.local_search.configuration_cost import evaluate
 from eva_master.packing.local_search.cost_model import CostWeights
 from eva_master.packing.local_search.homing import send_home
@@ -129,7 +136,8 @@ def test_the_cost_that_is_kept_up_to_date_is_the_cost_worked_out_anew(snapshot, 
         for run, host in each.places.items():
             sets.setdefault(host, Counter())[problem.class_of[run]] += 1
         assert each.task_sets == sets
-        assert sums(problem, each, (start, sums(problem, start))) == sums(problem, each)
+        counted = Totalled(start, sums(problem, start), problem.sold_as)
+        assert sums(problem, each, counted) == sums(problem, each)
 
 
 @drawn(60)
