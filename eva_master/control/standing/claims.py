@@ -52,6 +52,11 @@ class Claims:
     def __bool__(self) -> bool:
         return bool(self._all)
 
+    @property
+    def awake(self) -> bool:
+        """Whether any limited claim may find room."""
+        return bool(self._awake)
+
     def of(self, job: JobId) -> Sequence[LineClaim]:
         """The claims in which a job stands."""
         return self._of.get(job, ())

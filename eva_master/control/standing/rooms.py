@@ -43,15 +43,16 @@ class MemberGroups:
         entry = self._of.get(instance)
         return None if entry is None else entry[0]
 
-    def put(self, instance: InstanceId, room: MemberRoom) -> None:
-        """Add a member, or say what is free on it now."""
+    def put(self, instance: InstanceId, room: MemberRoom) -> bool:
+        """Add a member, or say what is free on it now; return whether that is news."""
         before, size = self._of.get(instance), _size(room)
         if before is not None:
             if before[1] == size and before[0].pool == room.pool:
-                return
+                return False
             self.drop(instance)
         self._of[instance] = room, size
         self._alike.setdefault(room.pool, {}).setdefault(size, {})[instance] = None
+        return True
 
     def drop(self, instance: InstanceId) -> None:
         """Remove a member; a missing member is no error."""

@@ -60,6 +60,8 @@ class Standing:
         """Members on which a waiting head may fit; unless `_all_new`, no head fits any other
         member.
         """
+        self._changed = False
+        """Whether the free room of any of these members has changed."""
         self._all_new = False
         self._jobs: dict[JobId, None] = {}
         """Jobs whose tasks may find room; unless `_all_new`, no other job does."""
@@ -222,7 +224,16 @@ class Standing:
         for job in tuple(self._jobs):
             if not self._has_room(job, admitted):
                 del self._jobs[job]
+        if self._changed or self._jobs or self._all_new or self._claims.awake:
+            head = self._served(admitted, now)
+            if head is not None:
+                return head
+        self._news.clear()
+        self._changed = self._all_new = False
+        return None
 
+    def _served(self, admitted: Callable[[JobId], bool], now: Millis) -> Head | None:
+        """The first head that fits on a member which may be new to it."""
         due = {key for key, at in self._due.items() if at <= now}
         for claim in self._claims.in_turn(due):
             for place, shape in claim.heads(admitted):
@@ -234,8 +245,6 @@ class Standing:
                     self._pass_over(claim, place_found, admitted, now)
                     return Head(job, index, place_found)
             self._claims.sleep(claim)
-        self._news.clear()
-        self._all_new = False
         return None
 
     def _find(self, claim: LineClaim, shape: Shape) -> InstanceId | None:
@@ -269,9 +278,10 @@ class Standing:
                 self._rooms.drop(instance)
                 self._news.drop(instance)
                 continue
-            self._rooms.put(instance, room)
+            if self._rooms.put(instance, room):
+                self._changed = True
+                self._claims.wake_on(instance)
             self._news.put(instance, room)
-            self._claims.wake_on(instance)
         self._instances = {}
 
     def _has_room(self, job: JobId, admitted: Callable[[JobId], bool]) -> bool:
@@ -325,7 +335,9 @@ def named(
 ) -> tuple[tuple[Pool, ...], tuple[Line, ...]]:
     """Pools and lines with the ids of new instances in place of their keys."""
 
-    def ids(members: Iterable[InstanceId | int]) -> tuple[InstanceId, ...]:
+    def ids(members: tuple[InstanceId | int, ...]) -> tuple[InstanceId | int, ...]:
+        if not names:
+            return members
         return tuple(names[member] if isinstance(member, int) else member for member in members)
 
     return (

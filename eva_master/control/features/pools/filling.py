@@ -70,9 +70,10 @@ def choose(context: Context, job: JobId, indexes: Collection[int]) -> None:
 
 def members_of(context: Context, partition: str) -> tuple[InstanceId, ...]:
     """The instances that stand in pools of a partition."""
-    return tuple(
-        name for name in context.state.membership.standing if _is_of(context, name, partition)
-    )
+    standing = context.state.membership.standing
+    if not context.settings.partitions.divided:
+        return tuple(standing)
+    return tuple(name for name in standing if _is_of(context, name, partition))
 
 
 def has_members(context: Context, partition: str) -> bool:
@@ -148,7 +149,8 @@ def look(context: Context, name: RunId) -> None:
         return
     if run.extra or run.state is RunState.WAITING:  # else that it does not wait was noted
         context.memory(LineMemory).follow(context, run)
-    context.memory(LineMemory).standings.touch_job(run.job)
+    if run.extra or not run.in_hand:  # else no task may start for it that could not before
+        context.memory(LineMemory).standings.touch_job(run.job)
 
 
 def _room(context: Context, standing: Standing, name: InstanceId) -> MemberRoom | None:
