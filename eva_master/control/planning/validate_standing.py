@@ -66,8 +66,7 @@ def stated(
             task_counts = {job: jobs[job] for job in waiting} if line.chosen else {}
             chosen = _chosen(line.chosen, task_counts)
             lines.append(replace(line, pools=claimed, jobs=waiting, only=only, chosen=chosen))
-    bought = {member for member in members if isinstance(member, int)} - used
-    return ValidLines(pools, tuple(lines), frozenset(bought))
+    return ValidLines(pools, tuple(lines), frozenset(free & members))
 
 
 def pilots_there(pilots: Chosen, jobs: Iterable[JobView]) -> Chosen:
@@ -114,19 +113,23 @@ def _pools(
         members = fresh if earlier is None else (*earlier.members, *fresh)
         closed = pool.closed if earlier is None else (*earlier.closed, *pool.closed)
         reason = pool.reason if earlier is None else earlier.reason
-        resting = tuple(member for member in closed if member in set(members))
+        present = set(members) if closed else ()
+        resting = tuple(member for member in closed if member in present)
         by_name[pool.name] = Pool(pool.name, members, reason, resting, pool.shared)
     return tuple(by_name.values())
 
 
 def _buyable(now: Snapshot, plan: Plan, used: set[int]) -> set[int]:
     """Keys of new instances without task runs that can be bought."""
+    keys = pooled(plan)
+    if not keys:
+        return set()
     on_sale: Mapping[OfferingId, Offering] = {offering.id: offering for offering in now.catalog}
     offerings = {launch.key: launch.offering.id for launch in plan.launches}
     count = tally(view.offering for view in now.instances)
     count.update(offerings[key] for key in used)
     buyable: set[int] = set()
-    for key in pooled(plan):
+    for key in keys:
         sold = on_sale.get(offerings[key]) if key in offerings else None
         if sold is None or key in used or not sold.available(now.now_ms):
             continue

@@ -30,9 +30,8 @@ def adopt(context: Context, decision: Decision, partition: str) -> dict[int, Ins
     """
     state = context.state
     names: dict[int, InstanceId] = {}
-    bought_for = {
-        key: pool for pool in decision.pools for key in pool.members if isinstance(key, int)
-    }
+    pools = decision.pools if decision.launches else ()
+    bought_for = {key: pool for pool in pools for key in pool.members if isinstance(key, int)}
     offerings = launched(state, decision)
     for launch in decision.launches:
         pool = bought_for.get(launch.key)

@@ -190,6 +190,8 @@ class Plan:
 
 def pooled(plan: Plan) -> tuple[int, ...]:
     """Keys of the new instances that pools have, in order."""
+    if not plan.launches:
+        return ()
     keys = (member for pool in plan.pools for member in pool.members if isinstance(member, int))
     return tuple(dict.fromkeys(keys))
 

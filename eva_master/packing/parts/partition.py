@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import replace
 
 from eva_master.model.catalog import Offering, tally
@@ -13,7 +13,7 @@ from eva_master.model.planning.reasons import Reasons
 from eva_master.model.planning.snapshot import InstanceView, Snapshot
 from eva_master.model.planning.standing import Line, Pool
 from eva_master.packing.room import with_lower_limits
-from eva_wire.values.ids import InstanceId
+from eva_wire.values.ids import InstanceId, JobId
 
 _Members = tuple[InstanceId | int, ...]
 _NONE = Reasons()
@@ -52,23 +52,37 @@ def part(
 
 
 def divide(
-    snapshot: Snapshot, belongs: Callable[[JobView | InstanceView], bool]
+    snapshot: Snapshot, jobs: Set[JobId], rooms: Set[InstanceId]
 ) -> tuple[Snapshot, Snapshot]:
-    """The part of a snapshot to which some jobs and instances belong, and the rest of it.
+    """The part of a snapshot with some jobs and instances, and the rest of it.
 
-    Both sell everything. If nothing belongs to the part, the rest is the snapshot itself.
+    Both sell everything. If the part has nothing, the rest is the snapshot itself.
 
     Args:
         snapshot: Of the cluster, or of a part of it.
-        belongs: As for `part`.
+        jobs: The jobs of the part; none is divided from the instances that it is on.
+        rooms: The instances of the part, draining ones included.
     """
-    rooms = (*snapshot.instances, *snapshot.draining)
-    if not any(map(belongs, snapshot.jobs)) and not any(map(belongs, rooms)):
-        return part(snapshot, belongs, lambda _: True), snapshot
-    return (
-        part(snapshot, belongs, lambda _: True),
-        part(snapshot, lambda view: not belongs(view), lambda _: True),
-    )
+    pieces = [
+        replace(
+            snapshot,
+            jobs=tuple(job for job in snapshot.jobs if (job.id in jobs) is inside),
+            runs=tuple(run for run in snapshot.runs if (run.job in jobs) is inside),
+            instances=tuple(view for view in snapshot.instances if (view.id in rooms) is inside),
+            draining=tuple(view for view in snapshot.draining if (view.id in rooms) is inside),
+        )
+        for inside in (True, False)
+    ]
+    inner, rest = pieces
+    if not inner.jobs and not inner.instances and not inner.draining:
+        return _beside(inner, rest), snapshot
+    return _beside(inner, rest), _beside(rest, inner)
+
+
+def _beside(piece: Snapshot, other: Snapshot) -> Snapshot:
+    """A piece of a snapshot, with limits of offerings lower by the live instances of the other."""
+    elsewhere = tally(view.offering for view in other.instances)
+    return replace(piece, catalog=with_lower_limits(piece.catalog, elsewhere))
 
 
 def without_launched(snapshot: Snapshot, plan: Plan) -> Snapshot:
@@ -126,7 +140,9 @@ def _renumbered(entry: PlanEntry, keys: Mapping[int, int]) -> PlanEntry:
     return entry
 
 
-def _members(members: Iterable[InstanceId | int], keys: Mapping[int, int]) -> _Members:
+def _members(members: _Members, keys: Mapping[int, int]) -> _Members:
+    if not keys:
+        return members
     return tuple(keys[member] if isinstance(member, int) else member for member in members)
 
 

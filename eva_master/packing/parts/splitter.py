@@ -147,7 +147,7 @@ class Splitter:
     def _parts(
         self, snapshot: Snapshot, jobs: Set[JobId], rooms: Set[InstanceId]
     ) -> tuple[Snapshot, Snapshot]:
-        parts = divide(snapshot, _within(jobs, rooms))
+        parts = divide(snapshot, jobs, rooms)
         return _shared(*parts, rooms, self._shared_instances) if self._shares else parts
 
     def _outlasting(self, snapshot: Snapshot, jobs: Set[JobId]) -> Snapshot:
@@ -267,10 +267,6 @@ def _memory(document: Json) -> PolicyMemory | None:
         int(str(document["version"])),
         data if isinstance(data, dict) else {},
     )
-
-
-def _within(jobs: Set[JobId], rooms: Set[InstanceId]) -> Callable[[JobView | InstanceView], bool]:
-    return lambda view: view.id in jobs if isinstance(view, JobView) else view.id in rooms
 
 
 def _emptied(front: Snapshot, plan: Plan) -> set[InstanceId]:

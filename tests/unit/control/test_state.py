@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +21,7 @@ from eva_master.learning.voices.lessons import Lessons
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.changes import Changes
 from eva_master.model.job import JobSpec, Program, TaskSpec
-from eva_master.model.planning.snapshot import RunView, ThroughputTable
+from eva_master.model.planning.snapshot import InstanceView, RunView, ThroughputTable
 from eva_master.model.progress import Progress
 from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.model.resources import Resources
@@ -134,6 +137,19 @@ def test_nothing_is_left_of_who_was_on_an_instance() -> None:
     view_cache.put_job(JobId("a-1"), None, (away,))
     assert view_cache.residents(box) == ()
     assert not view_cache._residents
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([None, "small", "large"]))))
+def test_instances_are_counted_by_offering(steps: list[tuple[str, str | None]]) -> None:
+    types = {name: replace(OFFERING.type, name=name) for name in ("small", "large")}
+    view_cache = ViewCache()
+    for name, kind in steps:
+        sold = None if kind is None else replace(OFFERING, type=types[kind])
+        view = None if sold is None else InstanceView(InstanceId(name), sold, (), ready=True)
+        if view is not None or view_cache.instances.get(InstanceId(name)) is not None:
+            view_cache.put_instance(InstanceId(name), view)
+        there = view_cache.instances.ordered()
+        assert +view_cache.counts == Counter(view.offering.id for view in there)
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcde"), st.sampled_from(["put", "drop", "look"]))))

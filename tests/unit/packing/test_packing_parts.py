@@ -14,7 +14,7 @@ from eva_master.model.planning.estimate import Estimate
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan, PolicyMemory
 from eva_master.model.planning.reasons import Exchange, Hosting, Move, Reasons
-from eva_master.model.planning.snapshot import InstanceView, Snapshot
+from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.standing import Line, Pool
 from eva_master.packing.parts.partition import divide, merge
 from eva_master.packing.parts.splitter import Splitter, below
@@ -105,13 +105,11 @@ def test_a_divided_snapshot_has_everybody_once_and_sells_no_more(snapshot: Snaps
     job_of = {run.id: run.job for run in snapshot.runs}
     ours = {view.id for view in snapshot.instances if sum(view.id.encode()) % 2}
 
-    def belongs(view: JobView | InstanceView) -> bool:
-        if isinstance(view, InstanceView):
-            return view.id in ours
+    def belongs(view: JobView) -> bool:
         places = {run.instance for run in snapshot.runs if run.job == view.id} - {None}
         return bool(places) and places <= ours
 
-    parts = divide(snapshot, belongs)
+    parts = divide(snapshot, {job.id for job in snapshot.jobs if belongs(job)}, ours)
     for name in ("jobs", "runs", "instances"):
         found = [view.id for part in parts for view in getattr(part, name)]
         assert sorted(found) == [view.id for view in getattr(snapshot, name)]

@@ -226,6 +226,10 @@ def test_a_node_is_of_the_partition_that_names_it(tmp_path: Path) -> None:
     assert [main.sells(it) for it in (rack, desk, bought)] == [False, True, True]
     assert settings.partitions.of_node(InstanceId("rack1")) is racks
     assert settings.partitions.of_node(InstanceId("desk")) is main
+    for partition, offering in ((racks, rack), (main, desk)):
+        totals = settings.nodes_of(partition)
+        assert (totals.count, totals.per_hour) == (1, offering.price)
+        assert totals.of_offering == {offering.id: 1}
 
 
 ROOM = Resources(0, 4000, 8192)

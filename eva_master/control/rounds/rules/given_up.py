@@ -183,7 +183,7 @@ class PoolMembers:
             seen: Snapshot that the policy of the partition may see.
             whole: The cluster.
         """
-        empty = [view for view in seen.instances if _is_member(view) and not view.residents]
+        empty = [view for view in seen.instances if not view.residents and _is_member(view)]
         if not empty or self._partition.name not in self._stated:
             return GivenUp(seen)
         own = self._of(self._partition, seen)
@@ -319,15 +319,15 @@ class PoolMembers:
             effect: The policy's plan, as limits leave it.
             whole: The cluster as it is.
         """
-        held, everywhere = effect.held, [*whole.instances, *whole.draining]
-        if not held or not any(map(_is_member, everywhere)):
+        held = effect.held
+        everywhere = [*whole.instances, *whole.draining] if held else []
+        spared = [view for view in everywhere if _is_member(view)]
+        if not spared:
             return effect
         taken = {*effect.assigned.values()}
         home = self._settings.partitions.home
         members = [
-            SparedMember(home(view.partition).name, view)
-            for view in everywhere
-            if _is_member(view) and view.id not in taken
+            SparedMember(home(view.partition).name, view) for view in spared if view.id not in taken
         ]
         own = self._after(effect, effect.now)
         cluster = self._cluster_left(len(effect.plan.launches))
@@ -458,7 +458,7 @@ def concerned(
         whole: The cluster.
     """
     home = settings.partitions.home
-    empty = [view for view in whole.instances if _is_member(view) and not view.residents]
+    empty = [view for view in whole.instances if not view.residents and _is_member(view)]
     names = set[str]()
     for partition in {home(view.partition).name: home(view.partition) for view in empty}.values():
         members = PoolMembers(
