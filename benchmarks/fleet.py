@@ -32,7 +32,7 @@ from eva_lab.traces.fleets.recipes import GpusRecipe
 from eva_master.adapters.loop.collector import spare_lasting_values
 from eva_master.app.sections.base import OnePolicySection
 from eva_master.app.sections.policies import forking_by
-from eva_master.model.fleet.partitions import Partitions
+from eva_master.model.fleet.partitions import Partition, Partitions
 from eva_master.model.trace import Trace
 from eva_wire.values.errors import EvaError
 
@@ -71,7 +71,9 @@ def simulated(
         slot.policy(policy),
         nodes=nodes_of(fleet),
         round_gap_ms=gap_ms,
-        partitions=Partitions(forking=forking_by(OnePolicySection(name=policy))),
+        partitions=Partitions(
+            whole=Partition(default=True, forking=forking_by(OnePolicySection(name=policy)))
+        ),
         keep_record=True,
     )
     gc.collect()

@@ -34,7 +34,7 @@ from eva_master.app.sections.base import OnePolicySection
 from eva_master.app.sections.policies import forking_by
 from eva_master.control.settings import Settings
 from eva_master.model.fleet.forking import Forking
-from eva_master.model.fleet.partitions import Partitions
+from eva_master.model.fleet.partitions import Partition, Partitions
 from eva_master.model.forks.merging import MergeRule
 from eva_master.model.job import ForkRules, JobSpec, Program, Restarts, TaskSpec
 from eva_master.model.resources import Resources
@@ -155,7 +155,7 @@ def run(mix: Sequence[str], case: Case) -> dict[str, float]:
         settings=Settings(
             nodes=nodes,
             round_gap_ms=round_ms,
-            partitions=Partitions(forking=_forking(case)),
+            partitions=Partitions(whole=Partition(default=True, forking=_forking(case))),
         ),
         delays=EqualDelays(fetch_ms=0, start_ms=_MOVE_MS, stop_ms=0, report_ms=10_000),
         # A fork is told when to stop; it would have work for longer.

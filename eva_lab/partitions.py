@@ -14,7 +14,7 @@ from eva_lab.runs import Chosen, Division, prepared
 from eva_lab.simulator.run import Setup
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.base import OnePolicySection, PolicySection
-from eva_master.app.sections.building import all_lend, backed, config_of
+from eva_master.app.sections.building import backed, config_of
 from eva_master.app.sections.partitions import (
     MOST_PARTITIONS,
     PartitionName,
@@ -91,14 +91,14 @@ def with_tenants(sections: Mapping[str, SimulatedTenantSection], setup: Setup) -
 
     Args:
         sections: By name.
-        setup: Has catalog and nodes, and names the policies that lend.
+        setup: Has catalog and nodes.
 
     Raises:
         InvalidConfig: There are not so many GPUs.
     """
     for path, message, hint in unfounded(sections, setup.offered):
         raise InvalidConfig(f"{'.'.join(map(str, path))}: {message}", hint=hint)
-    return replace(setup, tenancy=tenancy(sections, setup.tenancy.lending))
+    return replace(setup, tenancy=tenancy(sections))
 
 
 def read_tenants(file: Path, setup: Setup) -> Setup:
@@ -165,27 +165,13 @@ def division(sections: Mapping[str, PartitionSection]) -> Division:
                 patience[name] = PATIENCE_MS
             part = section.partition(name, policy_name, (gap or 0) * 1000)
             if section.policy is None:
-                whole = setup.partitions
-                part = replace(
-                    part,
-                    short=whole.short,
-                    forking=whole.forking,
-                    keys=whole.keys,
-                    packs=whole.packs,
-                    own_order=whole.own_order,
-                )
+                part = part.led_like(setup.partitions.whole)
             else:
                 part = led_by(part, section.policy)
             parts.append(part)
         nodes = {node.name: node.offering.id for node in setup.nodes}
-        lending = frozenset(
-            name
-            for name, section in sections.items()
-            if (setup.tenancy.lending if section.policy is None else all_lend(section.policy))
-        )
         divided = with_nodes(parts, nodes)
-        limits = replace(setup.tenancy, lending=lending)
-        return replace(setup, partitions=divided, policies=own, patience=patience, tenancy=limits)
+        return replace(setup, partitions=divided, policies=own, patience=patience)
 
     return divide
 

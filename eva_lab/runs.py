@@ -24,8 +24,7 @@ from eva_master.app.sections.base import OnePolicySection, PolicySection
 from eva_master.app.sections.building import policy_config
 from eva_master.app.sections.policies import (
     asked_by,
-    forking_by,
-    leaves_order,
+    led_by,
     spot_choice_by,
 )
 from eva_master.control.settings import PATIENCE_MS
@@ -237,19 +236,16 @@ def prepared(chosen: Chosen, setup: Setup) -> Setup:
         field.name for field in fields(kind.config)
     }:
         gap = None  # as a live master does
-    section = OnePolicySection(name=chosen.name, options=dict(chosen.options))
-    forking = forking_by(section)
-    ordered = not leaves_order(section)
-    patience = {} if ordered else {"": PATIENCE_MS}
-    partitions = replace(setup.partitions, forking=forking, packs=kind.packs, own_order=ordered)
-    tenancy = replace(setup.tenancy, lending=frozenset({""}) if kind.lends else frozenset())
+    section = PolicySection(name=chosen.name, options=dict(chosen.options))
+    whole = led_by(setup.partitions.whole, section)
+    patience = {} if whole.own_order else {"": PATIENCE_MS}
+    partitions = replace(setup.partitions, whole=whole)
     return replace(
         setup,
         policy=policy,
         round_gap_s=gap,
         partitions=partitions,
         patience=patience,
-        tenancy=tenancy,
     )
 
 

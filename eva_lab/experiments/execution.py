@@ -155,10 +155,11 @@ def _setup(run: Run, entry: PolicyEntry) -> Setup:
     setup = prepared(Chosen(entry.spec, entry.options), everything)
     if entry.section is not None:
         policy, gap_s = policy_of(entry.section, everything)
-        lending = frozenset({""}) if all_lend(entry.section) else frozenset[str]()
-        limits = replace(setup.tenancy, lending=lending)
-        whole = replace(setup.partitions, packs=all_pack(entry.section))
-        setup = replace(setup, policy=policy, round_gap_s=gap_s, tenancy=limits, partitions=whole)
+        whole = replace(
+            setup.partitions.whole, packs=all_pack(entry.section), lends=all_lend(entry.section)
+        )
+        partitions = replace(setup.partitions, whole=whole)
+        setup = replace(setup, policy=policy, round_gap_s=gap_s, partitions=partitions)
     if run.tenants:
         setup = with_tenants(dict(run.tenants), setup)
     if trace.nodes:

@@ -97,7 +97,7 @@ class Setup:
         nodes: Owned nodes, which are there from the beginning to the end.
         partitions: How the cluster is divided; when its parts plan is theirs to say.
         policies: The schedulers of partitions that have one of their own, by name.
-        tenancy: Limits of tenants; policies that lend are named there.
+        tenancy: Limits of tenants.
         keep_record: Whether every round, occupancy, job and bill is kept.
         stopwatch: Returns real seconds, to time the policy; `None` not to time it.
         date_of: Returns the date at a virtual time, empty where times are no dates.
@@ -504,7 +504,7 @@ def _script(setup: Setup) -> TraceScript | PastScript:
         setup.offered,
         setup.accounting,
         durations=setup.durations,
-        forks=setup.partitions.forking is not None,
+        forks=setup.partitions.whole.forking is not None,
     )
 
 

@@ -68,13 +68,11 @@ from eva_master.app.notices import notice_sender
 from eva_master.app.operator import write_client_file
 from eva_master.app.pages import PageSite
 from eva_master.app.policy_registry import policies
-from eva_master.app.sections.building import all_lend, all_pack, may_be_greedy
+from eva_master.app.sections.building import may_be_greedy
 from eva_master.app.sections.policies import (
     doubts,
     estimate_doubts,
     estimates_in,
-    forking_by,
-    keys_read,
     leaves_order,
     led_by,
     round_grid_ms,
@@ -92,7 +90,7 @@ from eva_master.control.settings import Limits, Settings
 from eva_master.control.state.store import State
 from eva_master.model.events import SecretsListed, Tick
 from eva_master.model.fleet.nodes import offerings
-from eva_master.model.fleet.partitions import Partitions, with_nodes
+from eva_master.model.fleet.partitions import UNDIVIDED_CLUSTER, Partitions, with_nodes
 from eva_master.packing.compiled.library import library as compiled_search
 from eva_master.ports import Clock, Inbox
 from eva_wire import VERSION
@@ -119,16 +117,7 @@ def partitions_of(config: MasterConfig) -> Partitions:
     )
     nodes = owned_nodes(config.nodes).items()
     stand_for = {name: node.offering.id for name, node in nodes}
-    whole = config.policy
-    return with_nodes(
-        parts,
-        stand_for,
-        whole.short_jobs,
-        forking_by(whole),
-        keys_read(whole),
-        packs=all_pack(whole),
-        own_order=not leaves_order(whole),
-    )
+    return with_nodes(parts, stand_for, led_by(UNDIVIDED_CLUSTER, config.policy))
 
 
 def control_settings(config: MasterConfig) -> Settings:
@@ -160,7 +149,7 @@ def control_settings(config: MasterConfig) -> Settings:
         pool_share_ppm=config.pool_share,
         price_limit_ppm=None if config.price_limit is None else round(config.price_limit * MILLION),
         nodes=owned_nodes(config.nodes),
-        tenancy=tenancy(config.tenants, _lending(config)),
+        tenancy=tenancy(config.tenants),
     )
     return cloud_of(config).loop_settings(config, settings)
 
@@ -178,11 +167,6 @@ def _patience(config: MasterConfig) -> dict[str, int]:
         return {}
     sections = config.policy_sections.items()
     return {name: patience_ms for name, section in sections if leaves_order(section)}
-
-
-def _lending(config: MasterConfig) -> frozenset[str]:
-    """The partitions whose policies lend."""
-    return frozenset(name for name, section in config.policy_sections.items() if all_lend(section))
 
 
 def _limits(section: LimitsSection) -> Limits:

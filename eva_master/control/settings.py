@@ -119,8 +119,8 @@ class Settings:
         nodes: The owned nodes that may join, by name.
         partitions: Partitions of the cluster. In a divided cluster, plans of a partition are
             requested at multiples of its own `round_grid_ms`.
-        tenancy: Quotas, budgets and lending of tenants.
-        spot_choice: How jobs with deadlines choose between spot instances, others and waiting.
+        tenancy: Quotas and budgets of tenants.
+        spot_choice: See `SpotChoice`.
         price_limit_ppm: Highest price of a new instance as a multiple of the sum of its tasks'
             on-demand reservation prices, in millionths; `None` for any price.
         pool_share_ppm: The part of the work with little slack that may be in one spot pool, in

@@ -15,7 +15,7 @@ from eva_master.app.policy_registry import policies
 from eva_master.control.settings import Settings
 from eva_master.model.catalog import Catalog, InstanceType, Offering, Purchase
 from eva_master.model.fleet.nodes import NODE_ZONE, OwnedNode
-from eva_master.model.fleet.partitions import Partitions
+from eva_master.model.fleet.partitions import Partition, Partitions
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.resources import Resources
 from eva_master.packing.elastic.fixed import built
@@ -121,7 +121,7 @@ def test_a_lone_gang_begins_if_it_fits_and_is_refused_if_not(name: str, world: W
         built(kind, kind.config()),
         settings=Settings(
             nodes={node.name: node for node in _nodes(world)},
-            partitions=Partitions(packs=not apart),
+            partitions=Partitions(whole=Partition(default=True, packs=not apart)),
         ),
         delays=EqualDelays(report_ms=5_000),
         work_of=lambda _run: Work(30 * HOUR_MS),

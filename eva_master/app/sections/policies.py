@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.base import OnePolicySection, PolicySection
 from eva_master.app.sections.building import (
+    all_lend,
     all_pack,
     build_backed,
     build_policy,
@@ -92,6 +93,7 @@ def led_by(partition: Partition, section: PolicySection) -> Partition:
         keys=keys_read(section),
         packs=all_pack(section),
         own_order=not leaves_order(section),
+        lends=all_lend(section),
     )
 
 

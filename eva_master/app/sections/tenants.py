@@ -98,19 +98,18 @@ SimulatedTenantSections = Annotated[
 ]
 
 
-def tenancy(sections: Mapping[str, TenantRoomSection], lending: frozenset[str]) -> Tenancy:
+def tenancy(sections: Mapping[str, TenantRoomSection]) -> Tenancy:
     """Limits of tenants.
 
     Args:
         sections: By name.
-        lending: The partitions whose policies lend.
     """
     budgets = {
         name: int(section.budget.usd_per_month * MILLION)
         for name, section in sections.items()
         if section.budget is not None
     }
-    return Tenancy(_quotas(sections), budgets, lending, tuple(sections))
+    return Tenancy(_quotas(sections), budgets, tuple(sections))
 
 
 def twice(

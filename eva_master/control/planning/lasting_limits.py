@@ -185,7 +185,7 @@ class _Room:
             rest = max(0, budget.per_hour - nodes.per_hour)
             message = f"it may spend {_usd(budget.per_hour)} per hour"
             yield _Rule(Caps(per_hour=rest), f"{message} (partitions.{name}.budget.usd_per_hour)")
-        quota = settings.tenancy.enforced(partition.name).get(self._spec.tenant)
+        quota = settings.tenancy.enforced(partition).get(self._spec.tenant)
         if quota is not None:
             tenant = self._spec.tenant
 

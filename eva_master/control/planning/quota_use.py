@@ -9,6 +9,7 @@ from eva_master.control.measure import ledger
 from eva_master.control.planning.owned import limited
 from eva_master.control.state.records import Records
 from eva_master.model.catalog import Purchase, base_family
+from eva_master.model.fleet.partitions import Partition
 from eva_master.model.planning.quotas import Tenancy, TenantLimits, fleet_of, scaled
 from eva_master.model.planning.tenancy import Quota
 from eva_master.model.records import Job
@@ -34,7 +35,7 @@ def share(state: Records, tenancy: Tenancy, tenant: str) -> QuotaUse:
     return QuotaUse(tenant, quota, use(state, (tenant,))[tenant])
 
 
-def within_quota(state: Records, tenancy: Tenancy, partition: str, job: Job) -> bool:
+def within_quota(state: Records, tenancy: Tenancy, partition: Partition, job: Job) -> bool:
     """Whether a job's tenant may have one more of its tasks, on whatever family room is found."""
     tenant = job.spec.tenant
     if tenant not in tenancy.enforced(partition):

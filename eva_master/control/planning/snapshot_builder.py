@@ -413,7 +413,9 @@ def _job_view(
         tenancy=shared(
             JobTenancy(
                 worths.of_job(state, job) if settings.tenancy.quotas else spec.worth,
-                grace.unlent(spec, settings) if settings.tenancy.lending else "",
+                grace.unlent(spec, settings)
+                if settings.partitions.home(job.partition).lends
+                else "",
                 job.held_ms,
                 job.spoiled_ms,
             )

@@ -71,7 +71,7 @@ def shared_queue(
         home,
         sells,
         _allows(allowances),
-        limits_tenants=lambda name: bool(settings.tenancy.enforced(name)),
+        limits_tenants=lambda name: bool(settings.tenancy.enforced(named[name])),
         out=memory.out,
         passed=memory.passed,
         since=memory.since,

@@ -52,8 +52,7 @@ def stop_ms(context: Context, run: TaskRun) -> int:
 
 def _recalled(context: Context, job: Job, run: TaskRun) -> bool:
     """Whether a lending policy takes room back, or the job has any that is lent."""
-    home = context.settings.partitions.home(job.partition)
-    if home.name not in context.settings.tenancy.lending:
+    if not context.settings.partitions.home(job.partition).lends:
         return False
     by_policy = run.suspension is not None and run.suspension.by is Suspender.POLICY
     return by_policy or context.state.tally.lending.of(job.id) is not None

@@ -225,6 +225,8 @@ class Partition:
         packs: Whether its policy may put several tasks on one instance.
         own_order: Whether its policy orders jobs by itself, so that no deadline puts a job before
             others of equal priority.
+        lends: Whether its policy holds tenants to their quotas itself, and may lend what they
+            leave.
     """
 
     name: str = ""
@@ -243,6 +245,19 @@ class Partition:
     keys: KeysRead | None = None
     packs: bool = True
     own_order: bool = False
+    lends: bool = False
+
+    def led_like(self, other: Partition) -> Partition:
+        """This partition with all that the policy of another one makes of jobs."""
+        return replace(
+            self,
+            short=other.short,
+            forking=other.forking,
+            keys=other.keys,
+            packs=other.packs,
+            own_order=other.own_order,
+            lends=other.lends,
+        )
 
     def unread(self, spec: JobSpec) -> tuple[str, ...]:
         """Keys that a job states and that no policy here reads, in words."""
@@ -274,6 +289,10 @@ class Partition:
         return self.submitters is None or self.submitters.match(owner)
 
 
+UNDIVIDED_CLUSTER = Partition(default=True)
+"""A cluster that is not divided, as one partition."""
+
+
 @dataclass(frozen=True, slots=True)
 class Partitions:
     """Division of a cluster into partitions.
@@ -281,32 +300,17 @@ class Partitions:
     Attributes:
         parts: In the order of their rules, exactly one of them the default; empty if the cluster is
             not divided.
-        short: Definition of short jobs in a cluster that is not divided, as in `Partition`.
-            forking, keys: Values of such a cluster, as in `Partition`.
-        packs: Value of such a cluster, as in `Partition`.
-        own_order: Value of such a cluster, as in `Partition`.
+        whole: The cluster as one partition, as which it counts if it is not divided.
     """
 
     parts: tuple[Partition, ...] = ()
-    short: ShortJobs | None = None
-    forking: Forking | None = None
-    keys: KeysRead | None = None
-    packs: bool = True
-    own_order: bool = False
+    whole: Partition = UNDIVIDED_CLUSTER
     _named: Mapping[str, Partition] = field(init=False, repr=False, compare=False)
     _default: Partition = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_named", {part.name: part for part in self.parts})
-        whole = Partition(
-            default=True,
-            short=self.short,
-            forking=self.forking,
-            keys=self.keys,
-            packs=self.packs,
-            own_order=self.own_order,
-        )
-        default = next((part for part in self.parts if part.default), whole)
+        default = next((part for part in self.parts if part.default), self.whole)
         object.__setattr__(self, "_default", default)
 
     @property
@@ -361,35 +365,22 @@ class Partitions:
 def with_nodes(
     parts: Iterable[Partition],
     nodes: Mapping[InstanceId, OfferingId],
-    short: ShortJobs | None = None,
-    forking: Forking | None = None,
-    keys: KeysRead | None = None,
-    *,
-    packs: bool = True,
-    own_order: bool = False,
+    whole: Partition = UNDIVIDED_CLUSTER,
 ) -> Partitions:
     """Divide a cluster so that each owned node belongs to one partition.
 
     Args:
         parts: See `Partitions`.
         nodes: The offerings that the declared nodes stand for, by name.
-        short: See `Partitions`.
-        forking: See `Partitions`.
-        keys: See `Partitions`.
-        packs: See `Partitions`.
-        own_order: See `Partitions`.
+        whole: See `Partitions`.
     """
-    divided = Partitions(tuple(parts), short, forking, keys, packs, own_order)
+    divided = Partitions(tuple(parts), whole)
     owned: dict[str, set[OfferingId]] = {}
     for node, offering in nodes.items():
         owned.setdefault(divided.of_node(node).name, set()).add(offering)
     return Partitions(
         tuple(replace(part, owned=frozenset(owned.get(part.name, ()))) for part in divided.parts),
-        short,
-        forking,
-        keys,
-        packs,
-        own_order,
+        whole,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from eva_master.model.catalog import Catalog, base_family
+from eva_master.model.fleet.partitions import Partition
 from eva_master.model.planning.tenancy import ANY_FAMILY, Quota
 from eva_wire.values.ids import Family
 
@@ -21,19 +22,16 @@ class Tenancy:
         quotas: By tenant. A tenant without an entry has no limit; one with an empty quota has no
             GPUs of its own.
         budgets: By tenant, micro-dollars in a calendar month, UTC.
-        lending: Names of the partitions whose policies lend unused room and hold tenants to their
-            quotas themselves; the empty name stands for a cluster that is not divided.
         names: Further tenants, which have no limit.
     """
 
     quotas: Mapping[str, Quota] = field(default_factory=dict)
     budgets: Mapping[str, int] = field(default_factory=dict)
-    lending: frozenset[str] = frozenset()
     names: tuple[str, ...] = ()
 
-    def enforced(self, partition: str) -> Mapping[str, Quota]:
+    def enforced(self, partition: Partition) -> Mapping[str, Quota]:
         """The quotas to which the control loop holds tenants in a partition."""
-        return {} if partition in self.lending else self.quotas
+        return {} if partition.lends else self.quotas
 
     @property
     def known(self) -> list[str]:

@@ -22,7 +22,7 @@ def _build(config: Config) -> Policy:
 
 
 def _spot_choice(config: Config) -> SpotChoice | None:
-    """How jobs with deadlines choose; `None` to leave that to the master's settings."""
+    """Its spot choice; `None` to leave that to the master's settings."""
     return config.spot_choice
 
 

@@ -21,7 +21,7 @@ from eva_master.model.catalog import Purchase
 from eva_master.model.changes import Changes, Round
 from eva_master.model.events import Event, JobSubmitted, PlanReady
 from eva_master.model.fleet.forking import Forking
-from eva_master.model.fleet.partitions import WHOLE, Partitions
+from eva_master.model.fleet.partitions import WHOLE, Partition, Partitions
 from eva_master.model.job import ForkRules
 from eva_master.model.planning.plan import Hold
 from eva_master.model.planning.reasons import Exchange, Hosting, Move, Occupant, Reasons
@@ -256,7 +256,9 @@ async def test_a_job_that_waits_for_its_turn_in_a_fleet_is_told_when_and_what_ty
     assert told["types"][0]["worth"] == pytest.approx(2 / 3, abs=0.01)
 
 
-@pytest.mark.parametrize("site", [Partitions(forking=Forking(360_000))], indirect=True)
+@pytest.mark.parametrize(
+    "site", [Partitions(whole=Partition(default=True, forking=Forking(360_000)))], indirect=True
+)
 async def test_where_all_jobs_are_forked_one_that_is_not_is_told_why(site: Site) -> None:
     state = State(CATALOG)
     add_job(state, job_spec("plain"))

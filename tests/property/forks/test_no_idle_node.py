@@ -17,7 +17,7 @@ from eva_master.control.settings import Settings
 from eva_master.model.catalog import InstanceType, Offering, Purchase
 from eva_master.model.fleet.forking import Forking
 from eva_master.model.fleet.nodes import OwnedNode
-from eva_master.model.fleet.partitions import Partitions
+from eva_master.model.fleet.partitions import Partition, Partitions
 from eva_master.model.forks.merging import NOT_BEGUN
 from eva_master.model.job import ForkRules, JobSpec, Program, Restarts, TaskSpec
 from eva_master.model.resources import Resources
@@ -109,7 +109,9 @@ def _cluster(mix: Mix) -> SimulatedCluster:
         (),
         build_policy("hadar_published:hadare", options),
         settings=Settings(
-            nodes=_nodes(mix), round_gap_ms=ROUND_MS, partitions=Partitions(forking=forking)
+            nodes=_nodes(mix),
+            round_gap_ms=ROUND_MS,
+            partitions=Partitions(whole=Partition(default=True, forking=forking)),
         ),
         delays=DELAYS,
         # A fork is told when to stop.

@@ -119,13 +119,13 @@ def test_a_preview_keeps_to_quotas_and_budgets(name: str, data: st.DataObject) -
     quotas = {it: ((GPUS, data.draw(st.sampled_from([1, 2, 4]))),) for it in owners}
     budgets = {it: data.draw(st.sampled_from([1, 10**12])) for it in owners}
     budget = Budget(per_month=data.draw(st.sampled_from([None, 1])))
+    part = Partition("all", default=True, budget=budget, lends=name == "astraea")
     rules = replace(
         Settings(round_gap_ms=0, profile=False),
-        partitions=Partitions((Partition("all", default=True, budget=budget),)),
+        partitions=Partitions((part,)),
         tenancy=Tenancy(
             quotas,
             data.draw(st.sampled_from([{}, budgets])),
-            lending=frozenset({"all"} if name == "astraea" else ()),
         ),
         nodes={it: OwnedNode(it, GPU_NODE, 60_000) for it in map(InstanceId, ("n0", "n1"))},
     )

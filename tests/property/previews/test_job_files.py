@@ -226,17 +226,16 @@ def test_it_is_with_quotas_and_budgets_of_tenants(name: str, data: st.DataObject
     front = data.draw(st.sampled_from([None, *FRONTS]))
     settings = data.draw(rules(partitioned=True))
     if front is None:
-        parts = (replace(part, short=None) for part in settings.partitions.parts)
+        lends = policies()[name].lends
+        parts = (replace(part, short=None, lends=lends) for part in settings.partitions.parts)
         settings = replace(settings, partitions=Partitions(tuple(parts)))
     quotas = {owner: ((GPUS, data.draw(st.sampled_from([1, 2, 4]))),) for owner in OWNERS}
     budgets = {owner: data.draw(st.sampled_from([1, 10**12])) for owner in OWNERS}
-    lends = policies()[name].lends if front is None else False
     settings = replace(
         settings,
         tenancy=Tenancy(
             quotas,
             data.draw(st.sampled_from([{}, budgets])),
-            lending=frozenset({"all"} if lends else ()),
         ),
         nodes={node: OwnedNode(node, NODE, 60_000) for node in map(InstanceId, ("n0", "n1"))},
     )

@@ -12,7 +12,7 @@ from eva_master.app.policy_registry import policies
 from eva_master.control.settings import Settings
 from eva_master.model.catalog import Catalog
 from eva_master.model.events import ResumeRequested, SuspendRequested
-from eva_master.model.fleet.partitions import Partitions
+from eva_master.model.fleet.partitions import Partition, Partitions
 from eva_master.model.job import Deadline, JobSpec
 from eva_master.model.planning.suspension import Preemption
 from eva_master.testing.job_views import with_values
@@ -145,7 +145,7 @@ def test_near_deadlines_for_everything_do_not_starve_the_others(policy: str) -> 
 
 
 def test_policies_that_order_jobs_themselves_keep_their_order() -> None:
-    cluster = world("fifo", partitions=Partitions(own_order=True))
+    cluster = world("fifo", partitions=Partitions(whole=Partition(default=True, own_order=True)))
     for name in "abc":
         cluster.submit(plain(name, 20))
     cluster.submit(due("d", 10, 20))

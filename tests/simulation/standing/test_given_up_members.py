@@ -55,7 +55,9 @@ class World:
         policy: Policy | Mapping[str, Policy] | None = None,
         settings: Settings | None = None,
     ) -> None:
-        settings = settings or Settings(partitions=Partitions(short=SHORT))
+        settings = settings or Settings(
+            partitions=Partitions(whole=Partition(default=True, short=SHORT))
+        )
         self.policy = policy or front()
         self.cluster = SimulatedCluster(
             catalog,  # type: ignore[arg-type]
@@ -196,7 +198,10 @@ def limited(**part: object) -> Settings:
     [
         limited(limits=PartitionLimits(instances=1)),
         limited(budget=Budget(per_hour=MEDIUM.price)),
-        Settings(partitions=Partitions(short=SHORT), limits=Limits(instances=1)),
+        Settings(
+            partitions=Partitions(whole=Partition(default=True, short=SHORT)),
+            limits=Limits(instances=1),
+        ),
     ],
 )
 @pytest.mark.parametrize("cpus", [4, 2])
@@ -214,7 +219,10 @@ def test_every_limit_counts_alike(settings: Settings, cpus: int) -> None:
     [
         limited(limits=PartitionLimits(instances=1)),
         limited(budget=Budget(per_hour=LARGE.price)),
-        Settings(partitions=Partitions(short=SHORT), limits=Limits(instances=1)),
+        Settings(
+            partitions=Partitions(whole=Partition(default=True, short=SHORT)),
+            limits=Limits(instances=1),
+        ),
     ],
 )
 @pytest.mark.parametrize("options", [{}, {"slot_milli_cpus": 1000, "slot_memory_mib": 1024}])
@@ -362,7 +370,10 @@ def test_a_preview_says_that_the_member_is_taken_over() -> None:
 
 
 def test_a_limit_of_the_user_is_none_of_the_pools() -> None:
-    settings = Settings(partitions=Partitions(short=SHORT), limits=Limits(instances_per_user=1))
+    settings = Settings(
+        partitions=Partitions(whole=Partition(default=True, short=SHORT)),
+        limits=Limits(instances_per_user=1),
+    )
     world = World((replace(MEDIUM, limit=2),), front(transient_share_ppm=0, slots=8), settings)
     others = replace(short("u", cpus=4, seconds=80), owner="ben")
     shorts = [world.submit(short("s", cpus=4, seconds=80)), world.submit(others)]
@@ -420,7 +431,10 @@ def test_a_member_goes_for_what_the_cloud_refuses_elsewhere() -> None:
 
 def test_a_member_is_taken_over_though_a_cheaper_type_would_do() -> None:
     """The policy buys the cheaper one, which a limit cuts: it does not look at limits."""
-    settings = Settings(partitions=Partitions(short=SHORT), limits=Limits(instances=1))
+    settings = Settings(
+        partitions=Partitions(whole=Partition(default=True, short=SHORT)),
+        limits=Limits(instances=1),
+    )
     world = World((SMALL, MEDIUM), settings=settings)
     world.until(world.submit(short("s", cpus=4)), JobState.SUCCEEDED)
     at = world.now

@@ -8,7 +8,7 @@ from eva_master.app.policy_registry import policies
 from eva_master.control.settings import Settings
 from eva_master.model.catalog import Purchase
 from eva_master.model.fleet.nodes import NODE_ZONE, OwnedNode
-from eva_master.model.fleet.partitions import Partitions
+from eva_master.model.fleet.partitions import Partition, Partitions
 from eva_master.packing.parts.splitter import Splitter
 from eva_master.ports import Policy
 from eva_wire.values.ids import InstanceId, Price
@@ -29,7 +29,11 @@ def world(count: int) -> World:
     owned = replace(MEDIUM, price=Price(0), zone=NODE_ZONE, purchase=Purchase.OWNED, limit=count)
     names = [InstanceId(f"n{number}") for number in range(count)]
     nodes = {name: OwnedNode(name, owned, 600_000) for name in names}
-    return World((), slearn_in_front(), Settings(nodes=nodes, partitions=Partitions(short=SHORT)))
+    return World(
+        (),
+        slearn_in_front(),
+        Settings(nodes=nodes, partitions=Partitions(whole=Partition(default=True, short=SHORT))),
+    )
 
 
 def test_a_long_job_runs_on_the_only_node() -> None:

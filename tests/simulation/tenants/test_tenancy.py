@@ -14,6 +14,7 @@ from eva_master.model.accounting.tenants import TenantRules
 from eva_master.model.actions import Reply
 from eva_master.model.catalog import Purchase
 from eva_master.model.fleet.nodes import OwnedNode
+from eva_master.model.fleet.partitions import Partition, Partitions
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.planning.quotas import Tenancy, quota_of
 from eva_master.model.resources import Resources
@@ -43,14 +44,17 @@ def job(name: str, tenant: str, tasks: int = 1, hours: float = 1, **more: object
     return with_values(spec, more)
 
 
-def cluster(tenancy: Tenancy, *, nodes: int = 0, policy: str = "fifo") -> SimulatedCluster:
+def cluster(
+    tenancy: Tenancy, *, nodes: int = 0, policy: str = "fifo", lends: bool = False
+) -> SimulatedCluster:
     names = (InstanceId(f"n{number}") for number in range(nodes))
     owned = {
         name: OwnedNode(name, replace(GPU, limit=None, purchase=Purchase.OWNED), fence_ms=60_000)
         for name in names
     }
     catalog = () if nodes else (GPU,)
-    settings = Settings(tenancy=tenancy, nodes=owned)
+    parts = Partitions(whole=Partition(default=True, lends=lends))
+    settings = Settings(tenancy=tenancy, nodes=owned, partitions=parts)
     return SimulatedCluster(catalog, named_policy(policy)[0], settings=settings)
 
 
@@ -125,12 +129,11 @@ def test_a_gang_larger_than_the_quota_is_refused(spec: JobSpec, told: str) -> No
     found = refusal(cluster(TENANCY), spec)
     assert told in found
     assert ("has room for 3 of them" in found) == bool(told)
-    lending = replace(TENANCY, lending=frozenset({""}))
-    assert refusal(cluster(lending), spec) == ""
+    assert refusal(cluster(TENANCY, lends=True), spec) == ""
 
 
 def test_a_policy_that_lends_answers_for_quotas() -> None:
-    world = cluster(replace(TENANCY, lending=frozenset({""})))
+    world = cluster(TENANCY, lends=True)
     world.submit(job("a", "vision", 8))
     assert world.run(lambda: running(world, "vision") == 8)
 

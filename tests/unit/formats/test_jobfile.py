@@ -498,7 +498,7 @@ def test_short_jobs_that_say_nothing_of_spot_may_use_it_where_room_is_kept_for_t
     lines: str, may: bool
 ) -> None:
     catalog = with_spot("c7i.2xlarge")
-    where = Placement(Partitions(short=ShortJobs(90_000)))
+    where = Placement(Partitions(whole=Partition(default=True, short=ShortJobs(90_000))))
     spec = parse(with_line(lines), catalog=catalog, placement=where)
     assert all((Family("c7i/spot") in dict(task.demand)) is may for task in spec.tasks)
     elsewhere = parse(with_line(lines), catalog=catalog)

@@ -463,7 +463,7 @@ def test_options_that_cannot_be_are_refused_with_line_and_key(options, key, mess
 def test_the_settings_say_which_jobs_are_short_and_may_use_spot_instances(short, expected):
     inner = f", short: {{name: cloudcoaster, {short}}}" if short else ""
     policy = yaml.safe_load(f"{{name: eva{inner}}}")
-    assert partitions_of(MasterConfig.model_validate({"policy": policy})).short == expected
+    assert partitions_of(MasterConfig.model_validate({"policy": policy})).default.short == expected
     parts = {"a": {"default": True, "policy": policy}, "b": {}}
     divided = partitions_of(MasterConfig.model_validate({"partitions": parts}))
     assert [part.short for part in divided.parts] == [expected, None]

@@ -18,8 +18,8 @@ from eva_master.model.events import (
     PlanReady,
     SuspendRequested,
 )
+from eva_master.model.fleet.partitions import Partition, Partitions
 from eva_master.model.planning.plan import Plan, Suspend
-from eva_master.model.planning.quotas import Tenancy
 from eva_master.testing.job_views import with_values
 from eva_wire.values.ids import JobId, Millis, RunId
 from eva_wire.values.states import JobState, RunState
@@ -141,19 +141,22 @@ def _recall(cluster: Cluster) -> list[Action]:
 
 @pytest.mark.parametrize(("lends", "expected"), [(True, MINUTE_MS), (False, 10 * MINUTE_MS)])
 def test_a_policy_that_lends_has_room_back_soon(lends: bool, expected: int) -> None:
-    lending = frozenset({""}) if lends else frozenset()
-    cluster = _cluster(replace(SETTINGS, tenancy=Tenancy(lending=lending)))
+    cluster = _cluster(replace(SETTINGS, partitions=_whole(lends=lends)))
     assert _stops(_recall(cluster)) == [expected]
 
 
 def test_a_job_with_a_long_grace_period_is_lent_nothing() -> None:
-    lending = replace(SETTINGS, tenancy=Tenancy(lending=frozenset({""})))
+    lending = replace(SETTINGS, partitions=_whole(lends=True))
     assert _unlent(_cluster(lending)) == (
         "its grace period of 1d 0h is longer than the 1m 0s within which lenders have their room "
         "back (limits.recall_grace)"
     )
     assert _unlent(_cluster(lending, grace_ms=MINUTE_MS)) == ""
     assert _unlent(_cluster()) == "", "where no policy lends"
+
+
+def _whole(*, lends: bool) -> Partitions:
+    return Partitions(whole=Partition(default=True, lends=lends))
 
 
 def _unlent(cluster: Cluster) -> str:

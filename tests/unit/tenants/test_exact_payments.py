@@ -18,6 +18,7 @@ from eva_master.model.accounting.worth import Worth
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.changes import Changes
 from eva_master.model.events import CancelRequested, JobSubmitted, Phase, PlanReady
+from eva_master.model.fleet.partitions import Partition, Partitions
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.planning.plan import Assign, Loans, NewInstance, Plan
 from eva_master.model.planning.quotas import Tenancy
@@ -37,7 +38,8 @@ TASK = TaskSpec(Workload("w"), Program("x"), ((GPU, Resources(2, 1_000, 1_024)),
 SETTINGS = Settings(
     round_gap_ms=0,
     profile=False,
-    tenancy=Tenancy(dict.fromkeys("abc", ((GPU, 4),)), lending=frozenset({""})),
+    tenancy=Tenancy(dict.fromkeys("abc", ((GPU, 4),))),
+    partitions=Partitions(whole=Partition(default=True, lends=True)),
 )
 JOB = JobId("job-1")
 RUN = RunId("job-1/0")

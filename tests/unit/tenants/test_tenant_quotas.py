@@ -309,11 +309,12 @@ def test_settings_state_quotas_and_budgets(tmp_path: Path) -> None:
     file = tmp_path / "master.yaml"
     stated = "{owners: [ana], quota: {v100: 6}, budget: {usd_per_month: 12.50}}"
     file.write_text(f"{NODES}\ntenants:\n  vision: {stated}\n  other: {{owners: ['*']}}\n")
-    tenancy = control_settings(load_master_config(policies=policies(), file=file)).tenancy
+    settings = control_settings(load_master_config(policies=policies(), file=file))
+    tenancy = settings.tenancy
     assert tenancy.quotas == {"vision": ((Family("v100"), 6),)}
     assert tenancy.budgets == {"vision": 12_500_000}
     assert tenancy.known == ["other", "vision"]
-    assert not tenancy.lending
+    assert not settings.partitions.default.lends
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ class PartitionRoom:
 
     def _within_quota(self, tasks: Sequence[TaskSpec], most: int) -> int:
         """Number of tasks that fit in the quota of the job's tenant."""
-        quotas, spec = self._settings.tenancy.enforced(self.home.name), self._spec
+        quotas, spec = self._settings.tenancy.enforced(self.home), self._spec
         quota = None if spec is None else quotas.get(spec.tenant)
         needs = [gpu_needs(task) for task in tasks]
         free = any(not need.gpus for task in tasks for _, need in task.demand)

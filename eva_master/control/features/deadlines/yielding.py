@@ -56,7 +56,7 @@ def _unplaced(context: Context, shown: Snapshot, job: JobView) -> Iterator[RunVi
 def _may_have_more(context: Context, job: JobView) -> bool:
     """Whether the quota of a job's tenant allows another task of it."""
     settings, record = context.settings, context.state.jobs[job.id]
-    home = settings.partitions.home(record.partition).name
+    home = settings.partitions.home(record.partition)
     return quota_use.within_quota(context.state, settings.tenancy, home, record)
 
 

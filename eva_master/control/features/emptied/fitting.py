@@ -118,7 +118,7 @@ def _is_ready(context: Context, job: JobId) -> bool:
 def _within_quota(context: Context, need: PlacementNeed, instance: Instance) -> bool:
     tenancy = context.settings.tenancy
     home = context.settings.partitions.home(instance.partition)
-    if need.tenant not in tenancy.enforced(home.name):
+    if need.tenant not in tenancy.enforced(home):
         return True
     shares = context.memory(EmptiedMemory).shares
     if (share := shares.get(need.tenant)) is None:

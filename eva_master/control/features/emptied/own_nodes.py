@@ -146,7 +146,7 @@ def _may_go(context: Context, runs: Sequence[TaskRun], place: InstanceId, node: 
 def _within_quotas(context: Context, runs: Sequence[TaskRun], node: Instance) -> bool:
     """Whether tenants may have what their tasks take on a node beside what they have now."""
     tenancy, state = context.settings.tenancy, context.state
-    limited = tenancy.enforced(context.settings.partitions.home(node.partition).name)
+    limited = tenancy.enforced(context.settings.partitions.home(node.partition))
     more: defaultdict[str, int] = defaultdict(int)
     for run in runs:
         need = state.task(run).demand_on(node.offering.type.family)

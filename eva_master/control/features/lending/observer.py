@@ -46,6 +46,6 @@ class LendingObserver(Feature):
 def _leaves_partition(turn: Turn, job: Job, *, succeeded: bool = False) -> None:
     """Have a policy that settles accounts told of a job that its partition has no more."""
     settings = turn.settings
-    home = settings.partitions.home(job.partition).name
-    if home in settings.tenancy.lending and job.spec.tenant in settings.tenancy.quotas:
-        payments.note_end(turn.state, job, home, turn.now, succeeded=succeeded)
+    home = settings.partitions.home(job.partition)
+    if home.lends and job.spec.tenant in settings.tenancy.quotas:
+        payments.note_end(turn.state, job, home.name, turn.now, succeeded=succeeded)

@@ -60,7 +60,7 @@ def bar(
         reason = Bar.HELD_BACK
     elif now < job.not_before_ms:
         reason = Bar.BACKOFF
-    elif not quota_use.within_quota(records, settings.tenancy, partition.name, job):
+    elif not quota_use.within_quota(records, settings.tenancy, partition, job):
         reason = Bar.QUOTA
     return reason
 

@@ -31,7 +31,7 @@ def refusal(settings: Settings, spec: JobSpec) -> EvaError | None:
             f"{spec.owner or 'this user'} belongs to no tenant; there are: {shown}",
             hint="have an operator name the user, or a pattern, among a tenant's owners (tenants)",
         )
-    home = settings.partitions.home(spec.partition).name
+    home = settings.partitions.home(spec.partition)
     quota = tenancy.enforced(home).get(spec.tenant)
     return None if quota is None else _too_large(spec, quota)
 

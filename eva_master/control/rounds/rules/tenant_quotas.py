@@ -32,7 +32,7 @@ class TenantCaps:
 
     def __init__(self, state: Records, tenancy: Tenancy, partition: Partition) -> None:
         self._state = state
-        self._quotas = tenancy.enforced(partition.name)
+        self._quotas = tenancy.enforced(partition)
         self._budgets = tenancy.budgets
 
     def admitted(
