@@ -10,8 +10,10 @@ PACKAGES = ("eva_client", "eva_lab", "eva_master", "eva_policies", "eva_wire", "
 PRODUCT = (*PACKAGES, "iterator_sdk")
 """Folders of the product, in which generated code is left out."""
 
-_SKIPPED = {"_proto", "__pycache__", "build", "dist", "node_modules", "results"}
+_SKIPPED = {"_proto", "__pycache__", "build", "dist", "node_modules"}
 """Folders of generated files."""
+_OUTPUT = "results"
+"""Folder of the output of runs, beside the packages."""
 
 
 def python_files(root: Path, folders: tuple[str, ...]) -> Iterator[Path]:
@@ -26,7 +28,8 @@ def python_files(root: Path, folders: tuple[str, ...]) -> Iterator[Path]:
 def markdown_files(root: Path) -> Iterator[Path]:
     """Every page of a repository, in order; links to files and folders are not followed."""
     for entry in sorted(root.iterdir()):
-        if entry.is_symlink() or entry.name.startswith(".") or entry.name in _SKIPPED:
+        skipped = entry.name.startswith(".") or entry.name in (*_SKIPPED, _OUTPUT)
+        if entry.is_symlink() or skipped:
             continue
         if entry.is_dir():
             yield from markdown_files(entry)

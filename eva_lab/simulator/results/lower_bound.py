@@ -63,7 +63,7 @@ class ReferenceBound:
         self._alone = [self._single(number) for number in range(len(problem.classes))]
 
     def exact(self, watch: Watch | None = None) -> int:
-        """The bound (see `eva_wire.values.ids.Exact`)."""
+        """The bound without rounding; see `eva_wire.values.ids.Exact`."""
         total = 0
         for done, (at, until) in enumerate(pairwise(self.times)):
             total += self.between(at, until)

@@ -29,7 +29,7 @@ class Waits:
 
     @staticmethod
     def of(waits_ms: Sequence[int]) -> Waits:
-        """Summarise times in milliseconds."""
+        """Summarise waiting times in milliseconds."""
         if not waits_ms:
             return Waits()
         seconds = [ms / 1000 for ms in sorted(waits_ms)]
