@@ -157,16 +157,16 @@ def _follow_gang(context: Context, job: Job) -> None:
 
 def _follow_array(context: Context, job: Job) -> None:
     """Move an array on, which does not rest while its tasks come and go."""
-    tasks = context.state.tasks[job.id]
+    tasks, state = context.state.tasks[job.id], job.state
     if tasks.counts[RunState.SUCCEEDED] == job.spec.size:
         context.memory(ArrayMemory).resting.pop(job.id, None)
         _succeed(context, job)
-    elif job.state is not JobState.ENDING and failing.all_over(context, job):
+    elif state is not JobState.ENDING and failing.all_over(context, job):
         failing.end(context, job)
-    elif job.state is JobState.PENDING:
+    elif state is JobState.PENDING:
         if tasks.counts[RunState.RUNNING]:
             _begin(context, job)
-    elif job.state is not JobState.RUNNING:
+    elif state is not JobState.RUNNING:
         pass  # the job has begun to end
     elif tasks.holding:
         context.memory(ArrayMemory).resting.pop(job.id, None)

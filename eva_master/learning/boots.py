@@ -205,6 +205,8 @@ class Boots:
 
     def doubted_jobs(self) -> tuple[JobId, ...]:
         """Jobs with a task whose instance ended as it ran there, one at least."""
+        if not self.streaks:
+            return ()
         lost = (scope for scope in self.streaks if scope.startswith(_LOST))
         return tuple(JobId(scope.removeprefix(_LOST)) for scope in lost)
 

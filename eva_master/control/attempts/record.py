@@ -37,12 +37,13 @@ def with_attempt(state: State, old: TaskRun, run: TaskRun, now: Millis) -> TaskR
 
 def _timed(state: State, old: TaskRun, run: TaskRun) -> TaskRun:
     """The record of a task run with what it took, if that is known now or known no more."""
-    paces, over = state.company, run.state is RunState.SUCCEEDED
-    if over and old.state is not run.state:
+    paces, after = state.company, run.state
+    over = after is RunState.SUCCEEDED
+    if over and old.state is not after:
         took = paces.took(run.id, run.work_ms)
         if state.jobs[run.job].spec.origins_of(run.index):
             took = 0  # An earlier job has done a part of its work.
         return run if state.estimates is Estimates.OFF else replace(run, took_ms=took)
-    if 0 == run.work_ms < old.work_ms or run.state in TERMINAL_RUN:
+    if 0 == run.work_ms < old.work_ms or after in TERMINAL_RUN:
         paces.forget(run.id)
     return replace(run, took_ms=0) if run.took_ms and not over else run

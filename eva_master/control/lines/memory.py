@@ -39,10 +39,16 @@ class LineMemory(Feature):
 
     def run_changed(self, turn: Turn, old: TaskRun | None, run: TaskRun) -> None:
         """Have lines follow a task run, and look for tasks that may have its room."""
-        self.follow(turn, run)
         if old is None:
+            self.follow(turn, run)
             if run.target is not None:
                 self.standings.touch_instance(run.target)
+            return
+        moves = old.instance != run.instance or old.target != run.target
+        if not moves and RunState.WAITING not in (old.state, run.state):
+            return  # no line is about such a change
+        self.follow(turn, run)
+        if not moves:
             return
         for place in {run.instance: None, run.target: None, old.instance: None, old.target: None}:
             if place is not None:

@@ -205,15 +205,16 @@ def family_speed(state: Records, placed: Iterable[TaskRun]) -> Fraction:
     See `Reservation.speed_on`; 1 if there are none.
     """
     with_place = [run for run in placed if run.instance is not None]
-    speeds = [
-        state.reservation(run).speed_on(state.instances[run.instance].offering.type.family)
-        for run in with_place
-        if run.instance is not None
-    ]
+    speeds = [_speed_where(state, run, run.instance) for run in with_place if run.instance]
     spec = state.jobs[with_place[0].job].spec if with_place else None
     if spec is not None and spec.training.split_batch:
         return divided(speeds, len(spec.tasks) if spec.elastic.least is not None else len(speeds))
     return speeds[0] if len(speeds) == 1 else slowest(speeds)
+
+
+def _speed_where(state: Records, run: TaskRun, place: InstanceId) -> Fraction:
+    """Speed of a task run on an instance by its family alone."""
+    return state.reservation(run).speed_on(state.instances[place].offering.type.family)
 
 
 def company_ppm(state: Records, run: TaskRun, placed: Sequence[TaskRun]) -> int:
@@ -337,7 +338,9 @@ def _parts(state: Records, run: TaskRun) -> GangParts:
 def own_family_speed(state: Records, run: TaskRun) -> Fraction:
     """How fast a placed task run is, with its gang if it is in one; see `family_speed`."""
     job = state.jobs[run.job]
-    if not job.spec.has_mates or job.spec.training.split_batch:
+    if run.instance is not None and not job.spec.has_mates:
+        return _speed_where(state, run, run.instance)
+    if job.spec.training.split_batch or not job.spec.has_mates:
         return family_speed(state, placed_with(state, run))
     return family_speed(state, [mate for mate, _ in _parts(state, run).alike])
 

@@ -180,8 +180,7 @@ class JobTasks:
     @property
     def holding(self) -> int:
         """How many occupy an instance."""
-        counts = self.counts
-        return sum([counts[state] for state in _HOLDING])
+        return sum(map(self.counts.__getitem__, _HOLDING))
 
     @property
     def failed(self) -> int:

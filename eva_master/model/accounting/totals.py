@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from eva_master.model.accounting.ended_jobs import EndedJob
 from eva_master.model.accounting.months import MonthCharge
 from eva_master.model.accounting.pool_costs import PoolCost
-from eva_master.model.arithmetic.calendar import date_of, parts_by_day
+from eva_master.model.arithmetic.calendar import DAY_MS, date_of, parts_by_day
 from eva_master.model.values import quick, replace
 from eva_wire.values.ids import Exact, Millis
 from eva_wire.values.states import JobState, RunState
@@ -123,6 +123,10 @@ class CostTotals:
         Yields:
             The date of each day, with its costs.
         """
+        day = min(since, until) // DAY_MS
+        if until <= (day + 1) * DAY_MS:
+            yield date_of(day), self
+            return
         parts = (parts_by_day(sums, since, until) for sums in (self.charged, self.idle, self.alone))
         for (day, charged), (_, idle), (_, alone) in zip(*parts, strict=True):
             yield date_of(day), CostTotals(Exact(charged), Exact(idle), Exact(alone))

@@ -47,13 +47,17 @@ def parts(
 ) -> list[GangPart] | None:
     """Parts of a gang's members on rented instances, or on owned nodes if no rented ones host it.
 
-    Arguments and result are as for `_parts`.
-
     Args:
         members: Demand and rates of each member.
         offerings: The offerings, cheapest first.
         split: Whether the members divide batches by their speeds.
+
+    Returns:
+        Per member; `None` if the pace does not matter, as every member is equally fast wherever
+        it can run, or if something hosts no member at all.
     """
+    if all(len({rate for _, rate in rates}) <= 1 for _, rates in members):
+        return None
     make, bought = _split_parts if split else _parts, rented(offerings)
     result = make(members, bought)
     return result if result or bought is offerings else make(members, offerings)
@@ -71,11 +75,8 @@ def _parts(members: Sequence[Member], offerings: Sequence[Offering]) -> list[Gan
         offerings: Cheapest first.
 
     Returns:
-        Per member; `None` if the pace does not matter, as every member is equally fast wherever
-        it can run, or if something hosts no member at all.
+        Per member; `None` if something hosts no member at all.
     """
-    if all(len({rate for _, rate in rates}) <= 1 for _, rates in members):
-        return None
     counts = Counter(members)
     places = {member: _places(member, offerings) for member in counts}
     paces = sorted({rate for options in places.values() for _, rate in options if rate})
@@ -126,8 +127,6 @@ def _split_parts(members: Sequence[Member], offerings: Sequence[Offering]) -> li
         members: Members of one gang. A member of unknown rate is equally fast everywhere.
         offerings: Cheapest first.
     """
-    if all(len({rate for _, rate in rates}) <= 1 for _, rates in members):
-        return None
     counts = Counter(members)
     places = {member: _places(member, offerings) for member in counts}
     if not all(places.values()):

@@ -59,8 +59,10 @@ class BudgetMemory(Feature):
 
     def end(self, turn: Turn) -> None:
         """Have spending looked at in the next turn, or as soon as it may be looked at again."""
-        if self._changed and limits_of_months(turn.settings):
-            self._changed = False
+        if not self._changed:
+            return
+        self._changed = False
+        if limits_of_months(turn.settings):
             self._watch.look(turn.alarms, turn.now)
 
     def ring(self, turn: Turn, alarm: Alarm) -> None:

@@ -56,10 +56,11 @@ class MeasuringMemory(Feature):
 
     def run_changed(self, turn: Turn, old: TaskRun | None, run: TaskRun) -> None:
         """Have clocks and meters follow a task run into another state."""
-        if old is None or old.state is run.state:
+        after = run.state
+        if old is None or old.state is after:
             return
         state, now = turn.state, turn.now
-        if run.state is RunState.RUNNING:
+        if after is RunState.RUNNING:
             self.rates.began(run.id)
             self._watch(turn, run)
         else:
@@ -67,7 +68,7 @@ class MeasuringMemory(Feature):
         latency = self.latencies.changed(old, run, now)
         if latency is not None:
             learn.from_latency(state, run, latency, now)
-        if run.state is RunState.SUCCEEDED:
+        if after is RunState.SUCCEEDED:
             learn.from_end(state, run)
             if turn.settings.profile and old.instance is not None:
                 learn.from_silent_end(state, run, old.instance, now)

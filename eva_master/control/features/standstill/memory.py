@@ -31,5 +31,7 @@ class StandstillMemory(Feature):
 
     def run_changed(self, turn: Turn, old: TaskRun | None, run: TaskRun) -> None:
         """Forget what was heard of a task run that runs no more."""
-        if old is not None and old.state is not run.state and run.state is not RunState.RUNNING:
-            self.heard.pop(run.id, None)
+        if run.id not in self.heard or old is None:
+            return
+        if old.state is not run.state and run.state is not RunState.RUNNING:
+            del self.heard[run.id]

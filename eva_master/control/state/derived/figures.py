@@ -38,11 +38,10 @@ class Figures:
         before, self.learned = self.learned, learned
         if learned.voices is before.voices:
             return []
-        changed = []
-        for voice in {**before.voices, **learned.voices}:
+        changed, earlier, voices = [], before.voices, learned.voices
+        taught = [name for name, lessons in voices.items() if earlier.get(name) is not lessons]
+        for voice in (*taught, *(name for name in earlier if name not in voices)):
             old, new = before.of(voice), learned.of(voice)
-            if new is old:
-                continue
             if new.throughput is not old.throughput:
                 self._looked_up.clear()
             if new.standalone.known is not old.standalone.known:

@@ -134,6 +134,8 @@ class CostTally:
 
     def take_documents(self) -> dict[str, Callable[[], Json]]:
         """The documents of the names whose sums changed since the last call, by their own names."""
+        if not self._unwritten:
+            return {}
         changed, self._unwritten = self._unwritten, {}
         return {
             f"{self._prefix}{self._slots[name]}": partial(_document, name, self._sums[name])

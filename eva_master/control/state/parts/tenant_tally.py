@@ -117,6 +117,8 @@ class TenantTally:
 
     def take_documents(self) -> dict[str, Callable[[], Json]]:
         """The documents of the tenants whose sums changed since the last call, by name."""
+        if not self._unwritten:
+            return {}
         changed, self._unwritten = self._unwritten, {}
         return {_PREFIX + tenant: partial(_document, self._sums[tenant]) for tenant in changed}
 
