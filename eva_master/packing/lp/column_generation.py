@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from eva_master.model.catalog import Offering
 from eva_master.packing.greedy.algorithm1 import Supply
@@ -145,6 +146,23 @@ class _Spent:
     nodes: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Machine:
+    """Machines of one family and capacity.
+
+    Attributes:
+        capacity: Their capacity.
+        need: Demand on the family: a row per class, with the columns of `capacity`.
+        hosted: Whether a class is wanted, and an empty machine holds one of it.
+        offerings: The offerings that sell them.
+    """
+
+    capacity: Ints
+    need: Ints
+    hosted: npt.NDArray[np.bool_]
+    offerings: list[Offering] = field(default_factory=list)
+
+
 class Generator:
     """Generates columns for one request."""
 
@@ -160,11 +178,18 @@ class Generator:
         self._limits = {
             name: limit for name, limit in sorted(supply.items()) if limit is not None and limit > 0
         }
-        self._machines: dict[tuple[Family, Vector], list[Offering]] = {}
+        self._machines: dict[tuple[Family, Vector], _Machine] = {}
+        width, wanted = problem.width, self._counts > 0
         for offering in problem.offerings:
-            if supply.get(offering.id, 0) != 0:
-                key = (offering.type.family, vector(offering.type.capacity))
-                self._machines.setdefault(key, []).append(offering)
+            if supply.get(offering.id, 0) == 0:
+                continue
+            family, capacity = offering.type.family, vector(offering.type.capacity)
+            machine = self._machines.get((family, capacity))
+            if machine is None:
+                hosted, need = wanted & problem.hosted(offering.type), problem.need[family]
+                machine = _Machine(np.array(capacity[:width]), need[:, :width], hosted)
+                self._machines[family, capacity] = machine
+            machine.offerings.append(offering)
         self._ratios: dict[tuple[Family, Vector], float] = {}
         self._proving = False
         self._known = None if request.duals is None else request.duals * MILLION / self._unit
@@ -361,17 +386,17 @@ class Generator:
         """
         rent_of = self._relaxation.rent_of(rents)
         nodes, ratios = 0, np.ones(len(self._counts))
-        wanted = self._counts > 0
         columns: list[Column] = []
         for key in sorted(self._machines, key=lambda key: -self._ratios.get(key, 1.0)):
-            (family, capacity), offerings = key, self._machines[key]
+            (family, capacity), machine = key, self._machines[key]
             price, offering = min(
-                ((o.price * MILLION / self._unit - rent_of.get(o.id, 0.0), o) for o in offerings),
+                (
+                    (o.price * MILLION / self._unit - rent_of.get(o.id, 0.0), o)
+                    for o in machine.offerings
+                ),
                 key=lambda item: item[0],
             )
-            width = self._problem.width
-            need = self._problem.need[family][:, :width]
-            hosted = wanted & (need <= np.array(capacity[:width])).all(axis=1)
+            hosted = machine.hosted
             # A search need not go below the ratio of worth to price that other machines have
             # reached for each class that fits.
             reached = float(ratios[hosted].min()) if hosted.any() else 1.0
@@ -380,8 +405,8 @@ class Generator:
             spare = min(deep * budget.nodes, budget.total_nodes - nodes)
             most_nodes = max(budget.nodes, spare)
             question = KnapsackProblem(
-                np.array(capacity[:width]),
-                need,
+                machine.capacity,
+                machine.need,
                 value,
                 self._counts,
                 worth,

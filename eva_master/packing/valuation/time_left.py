@@ -7,7 +7,7 @@ for longer than its job's estimate implies that the others of the job take longe
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 from eva_master.model.catalog import Catalog, Offering, Purchase, ids_of
 from eva_master.model.planning.estimate import Estimate
@@ -83,7 +83,7 @@ def in_time_ms(run: RunView, job: JobView, now: Millis) -> int | None:
     return None if ends_in is None else ends_in - job.delays.change_ms
 
 
-def ending(snapshot: Snapshot, timed: Iterable[RunView]) -> Mapping[RunId, int]:
+def ending(snapshot: Snapshot, timed: Collection[RunView]) -> Mapping[RunId, int]:
     """Task runs that would end before all new instances are up and they run there.
 
     Args:
@@ -93,6 +93,8 @@ def ending(snapshot: Snapshot, timed: Iterable[RunView]) -> Mapping[RunId, int]:
     Returns:
         Remaining time of each, see `in_time_ms`.
     """
+    if not timed:
+        return {}
     jobs = by_id(snapshot.jobs)
     longest = max((offering.type.boot_ms for offering in _on_sale(snapshot)), default=0)
     times: dict[RunId, int] = {}

@@ -143,7 +143,7 @@ class Eva:
             keep = completed(problem, configure(problem, fresh, packer))
             keep = squeezed(problem, keep)
         latest = made(before.moved, snapshot)
-        timed = map(problem.runs.__getitem__, problem.placed.timed)
+        timed = [problem.runs[run] for run in problem.placed.timed]
         ends = ending(problem.snapshot, timed) if config.spare_ending else {}
         round_ = _RoundInputs(
             problem, trigger, optimizer, present, keep, latest, ends, searching, homing
