@@ -10,7 +10,7 @@ from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Again, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import RunView, Snapshot
-from eva_master.model.values import sameness
+from eva_master.packing.bins.placement_groups import grouped, waiting_runs
 from eva_master.packing.toolkit import (
     FirstRoom,
     OwnNodes,
@@ -19,7 +19,6 @@ from eva_master.packing.toolkit import (
     build_plan,
     open_instances,
     place,
-    waiting,
     without_interference,
 )
 from eva_master.ports import Planned, Policy, PolicyKind
@@ -117,8 +116,10 @@ class SLearn:
             The plan, and the jobs that no line gives room to, so that a gang before them gets it.
         """
         order = {entry.job.id: number for number, entry in enumerate(queued)}
-        groups = sorted(waiting(snapshot), key=lambda it: order[it.job.id])
-        others = [group for group in groups if group.job.id not in lined]
+        waits = sorted(waiting_runs(snapshot), key=lambda it: order[it[0].id])
+        others = [
+            group for job, runs in waits if job.id not in lined for group in grouped(job, runs)
+        ]
         if not others and not self._config.explained:
             return Plan(), set()
         instances = open_instances(snapshot, self._cache)
@@ -132,7 +133,7 @@ class SLearn:
         behind = set[JobId]()
         if first is not None:
             behind = {entry.job.id for entry in queued[first + 1 :] if entry.job.id in lined}
-        held = (group for group in groups if group.job.id in behind)
+        held = (group for job, runs in waits if job.id in behind for group in grouped(job, runs))
         unplaced += [UnplacedGroup(group, group.runs[0], _BEHIND) for group in held]
         occupants = without_interference if self._config.explained else None
         return build_plan(snapshot, instances, unplaced, occupants), behind
@@ -234,10 +235,7 @@ class _Sorting:
 
 def _lines_up(job: JobView, runs: Sequence[RunView], nodes: OwnNodes) -> bool:
     """Whether a line gives a job's tasks their places: each of them fits a node."""
-    if not job.stands_in_line:
-        return False
-    kinds = {sameness(run.task): run for run in runs}
-    return all(nodes.hold((run,)) for run in kinds.values())
+    return job.stands_in_line and not nodes.divided(runs)[1]
 
 
 def _milestones(config: Config, queued: Iterable[Queued]) -> tuple[tuple[JobId, int], ...]:

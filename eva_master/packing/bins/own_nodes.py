@@ -66,6 +66,19 @@ class OwnNodes:
             holds = self._known[needs] = self._hold(runs)
         return holds
 
+    def divided(self, runs: Sequence[RunView]) -> tuple[list[RunView], list[RunView]]:
+        """Task runs that a node would hold if it were empty, and the others.
+
+        Args:
+            runs: Task runs of one job; those with the same task are looked at once.
+        """
+        kinds = {id(run.task): run for run in runs}
+        fitting = {kind for kind, run in kinds.items() if self.hold((run,))}
+        return (
+            [run for run in runs if id(run.task) in fitting],
+            [run for run in runs if id(run.task) not in fitting],
+        )
+
     def _taken(self, runs: Iterable[RunView]) -> dict[InstanceId, Resources]:
         """Room that task runs take on their nodes, by node."""
         taken: dict[InstanceId, Resources] = {}

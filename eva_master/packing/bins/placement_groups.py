@@ -25,6 +25,11 @@ class PlacementGroup:
 
 def waiting(snapshot: Snapshot) -> list[PlacementGroup]:
     """Groups without a place on a live instance that may be given one, the most urgent first."""
+    return [group for job, runs in waiting_runs(snapshot) for group in grouped(job, runs)]
+
+
+def waiting_runs(snapshot: Snapshot) -> list[tuple[JobView, list[RunView]]]:
+    """Jobs with their task runs of such groups, the most urgent job first."""
     live = {view.id for view in snapshot.instances}
     without: dict[str, list[RunView]] = {}
     for run in snapshot.runs:
@@ -35,15 +40,14 @@ def waiting(snapshot: Snapshot) -> list[PlacementGroup]:
     for job in between_places(snapshot, live):
         without.pop(job, None)
     jobs = [job for job in snapshot.jobs if job.id in without]
-    return [
-        PlacementGroup(job, runs)
-        for job in sorted(jobs, key=precedence)
-        for runs in _together(job, without[job.id])
-    ]
+    return [(job, without[job.id]) for job in sorted(jobs, key=precedence)]
 
 
-def _together(job: JobView, runs: list[RunView]) -> list[tuple[RunView, ...]]:
-    return [tuple(runs)] if job.spec.kind is JobKind.GANG else [(run,) for run in runs]
+def grouped(job: JobView, runs: Sequence[RunView]) -> list[PlacementGroup]:
+    """Some task runs of a job as groups: those of a gang together, others each by itself."""
+    if job.spec.kind is JobKind.GANG:
+        return [PlacementGroup(job, tuple(runs))]
+    return [PlacementGroup(job, (run,)) for run in runs]
 
 
 NO_ROOM = "no room at present"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from eva_master.model.fleet.job_keys import reads_none
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Plan, PolicyMemory
-from eva_master.model.planning.snapshot import Snapshot
+from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.planning.standing import Line
+from eva_master.packing.bins.placement_groups import grouped, waiting_runs
 from eva_master.packing.toolkit import (
     NODES,
     FirstRoom,
@@ -18,7 +20,6 @@ from eva_master.packing.toolkit import (
     build_plan,
     open_instances,
     place,
-    waiting,
     without_interference,
 )
 from eva_master.ports import Planned, PolicyKind
@@ -56,25 +57,30 @@ class Fifo:
     def plan(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Planned:
         """State the line; place who does not stand in it."""
         home = OwnNodes(snapshot)
-        queued: list[PlacementGroup] = []
+        queued: list[JobId] = []
         others: list[PlacementGroup] = []
         behind: list[PlacementGroup] = []
         held_up = False
-        for group in sorted(waiting(snapshot), key=_arrival):
-            at_home = home.hold(group.runs)
-            if at_home and group.job.stands_in_line:
-                (behind if held_up else queued).append(group)
-            else:
-                others.append(group)
-                held_up = held_up or (at_home and not self._has_room(snapshot, others, home))
+        for job, runs in sorted(waiting_runs(snapshot), key=_arrival):
+            if not job.stands_in_line:
+                others += grouped(job, runs)
+                held_up = held_up or (
+                    home.hold(runs) and not self._has_room(snapshot, others, home)
+                )
+                continue
+            at_home, away = home.divided(runs)
+            others += grouped(job, away)
+            if at_home and not held_up:
+                queued.append(job.id)
+            elif at_home:
+                behind += grouped(job, at_home)
         plan = Plan()
         if others or behind or self._config.explained:
             plan = self._placed(snapshot, others, behind, home)
         if not home.views:
             return plan, memory
         pool = home.pool("the operator's own nodes, whose room is given by arrival")
-        jobs = _jobs(queued)
-        lines = (Line((NODES,), jobs, by_arrival=True),) if jobs else ()
+        lines = (Line((NODES,), tuple(queued), by_arrival=True),) if queued else ()
         return replace(plan, pools=(pool,), lines=lines), memory
 
     def _has_room(
@@ -98,13 +104,10 @@ class Fifo:
         return build_plan(snapshot, instances, unplaced, occupants)
 
 
-def _arrival(group: PlacementGroup) -> tuple[int, Millis, JobId]:
-    """The place of a group by priority and arrival; those of one job keep their order."""
-    return -group.job.priority, group.job.submitted_ms, group.job.id
-
-
-def _jobs(groups: Iterable[PlacementGroup]) -> tuple[JobId, ...]:
-    return tuple(dict.fromkeys(group.job.id for group in groups))
+def _arrival(waits: tuple[JobView, Sequence[RunView]]) -> tuple[int, Millis, JobId]:
+    """The place of a job by priority and arrival."""
+    job, _ = waits
+    return -job.priority, job.submitted_ms, job.id
 
 
 POLICY = PolicyKind(
