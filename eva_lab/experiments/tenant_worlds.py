@@ -15,7 +15,7 @@ from eva_lab.simulator.results.revenue import values_of
 from eva_lab.simulator.results.revenue_bound import revenue_bound
 from eva_lab.simulator.run import Setup, Simulation
 from eva_lab.simulator.scenario.tenants import tenancy_of
-from eva_master.model.planning.tenancy import NOTHING_YET, TenantBenefit
+from eva_master.model.tenants.tenancy import NOTHING_YET, TenantBenefit
 from eva_master.model.trace import Trace, TraceTenant
 from eva_wire.values.ids import MILLION, MILLIS_PER_HOUR
 

@@ -48,12 +48,12 @@ from eva_master.model.fleet.nodes import OwnedNode, offerings
 from eva_master.model.fleet.partitions import WHOLE, Partitions
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.plan import PolicyMemory
-from eva_master.model.planning.quotas import NO_TENANCY, Tenancy
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.spot_choice import SpotChoice
 from eva_master.model.planning.suspension import Preemption
-from eva_master.model.planning.tenancy import TenantBenefit
 from eva_master.model.records import Job
+from eva_master.model.tenants.quotas import NO_TENANCY, Tenancy
+from eva_master.model.tenants.tenancy import TenantBenefit
 from eva_master.model.trace import Trace, TraceJob, misplaced
 from eva_master.ports import Planned, Policy
 from eva_wire.values.errors import InvalidTrace, SimulationStalled

@@ -10,10 +10,10 @@ from eva_master.model.fleet.nodes import NodeTotals, OwnedNode
 from eva_master.model.fleet.partitions import WHOLE, Partition, Partitions
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.job_view import Delays
-from eva_master.model.planning.quotas import NO_TENANCY, Tenancy
 from eva_master.model.planning.snapshot import ROUND_WORK
 from eva_master.model.planning.spot_choice import SpotChoice
 from eva_master.model.planning.suspension import Preemption
+from eva_master.model.tenants.quotas import NO_TENANCY, Tenancy
 from eva_wire.values.ids import MILLION, InstanceId
 
 NEVER_MS = 10**15

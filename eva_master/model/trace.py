@@ -10,8 +10,8 @@ from eva_master.model.accounting.worth import Worth
 from eva_master.model.catalog import base_family, is_spot
 from eva_master.model.fleet.nodes import OwnedNode
 from eva_master.model.job import ParameterServers
-from eva_master.model.planning.tenancy import Quota
 from eva_master.model.resources import Resources
+from eva_master.model.tenants.tenancy import Quota
 from eva_wire.values.bounds import DEFAULT_TENANT, JobKind
 from eva_wire.values.ids import MILLION, Family, InstanceId, Workload, base_of
 

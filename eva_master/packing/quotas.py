@@ -21,8 +21,8 @@ from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, ExtraRun, Hold, Plan, Resize
 from eva_master.model.planning.sizes import with_sizes
 from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
-from eva_master.model.planning.tenancy import ANY_FAMILY, Quota
 from eva_master.model.resources import Resources
+from eva_master.model.tenants.tenancy import ANY_FAMILY, Quota
 from eva_master.packing.plan_effect import PlanEffect, without_unused
 from eva_master.packing.precedence import precedence
 from eva_wire.values.bounds import JobKind

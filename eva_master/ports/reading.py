@@ -21,12 +21,12 @@ from eva_master.model.fleet.partitions import Partitions
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.estimate import Estimate, Estimates, Evidence
 from eva_master.model.planning.plan import PolicyMemory
-from eva_master.model.planning.quotas import TenantLimits
 from eva_master.model.planning.reasons import Handed
 from eva_master.model.planning.standing import LinePlace
 from eva_master.model.planning.suspension import Suspension
-from eva_master.model.planning.tenancy import LoanTerms
 from eva_master.model.records import Ended, Instance, Job, TaskRun
+from eva_master.model.tenants.quotas import TenantLimits
+from eva_master.model.tenants.tenancy import LoanTerms
 from eva_master.ports.instances import Hosted, InstanceRecord
 from eva_master.ports.learned import LearnedTime, WatchedPool
 from eva_master.ports.previews import JobPreview

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from eva_master.model.planning.tenancy import ANY_FAMILY, Quota
 from eva_master.model.resources import Resources
+from eva_master.model.tenants.tenancy import ANY_FAMILY, Quota
 from eva_policies.astraea.requests import RoomRequest
 from eva_wire.values.ids import Family
 

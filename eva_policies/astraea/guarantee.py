@@ -10,8 +10,8 @@ from eva_master.model.accounting.ended_jobs import EndedJob
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.model.planning.tenancy import Quota, TenantView, Transfer
 from eva_master.model.resources import Resources
+from eva_master.model.tenants.tenancy import Quota, TenantView, Transfer
 from eva_policies.astraea.config import NAME, Config
 from eva_policies.astraea.requests import RoomRequest
 from eva_policies.astraea.settling import Position, settle

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from eva_master.model.arithmetic.money import split
-from eva_master.model.planning.tenancy import ANY_FAMILY, LoanTerms
+from eva_master.model.tenants.tenancy import ANY_FAMILY, LoanTerms
 from eva_master.packing.fleet.posted_price import posted_price
 from eva_policies.astraea.allotting import Allotment, AllotmentRules, Allotting, left_out
 from eva_policies.astraea.requests import RoomRequest

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from eva_master.model.arithmetic.money import split
-from eva_master.model.planning.tenancy import MOST_PAYMENT, Transfer
+from eva_master.model.tenants.tenancy import MOST_PAYMENT, Transfer
 
 
 @dataclass(frozen=True, slots=True)

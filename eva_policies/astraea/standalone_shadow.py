@@ -9,8 +9,8 @@ from typing import Any
 from eva_master.model.accounting.worth import Decay, Worth
 from eva_master.model.arithmetic.fixed_point import log_ppm
 from eva_master.model.planning.elastic import Scaling
-from eva_master.model.planning.tenancy import ANY_FAMILY, Quota
 from eva_master.model.resources import Resources
+from eva_master.model.tenants.tenancy import ANY_FAMILY, Quota
 from eva_master.packing.valuation.job_worth import worth_of
 from eva_policies.astraea.allotting import AllotmentRules, Allotting, Share
 from eva_policies.astraea.requests import RoomRequest

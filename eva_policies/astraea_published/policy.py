@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from eva_master.model.planning.plan import Again, Assign, Hold, Loans, PlanEntry, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.model.planning.tenancy import LoanTerms
+from eva_master.model.tenants.tenancy import LoanTerms
 from eva_master.packing.fleet.allotted import Allotted, SizeRange
 from eva_master.packing.fleet.capacity import Fleet
 from eva_master.ports import Planned, PolicyKind

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.model.planning.tenancy import ANY_FAMILY
 from eva_master.model.resources import NOTHING, Resources
+from eva_master.model.tenants.tenancy import ANY_FAMILY
 from eva_master.packing.fleet.allotted import SizeRange
 from eva_master.packing.fleet.capacity import Fleet
 from eva_master.packing.fleet.contenders import Contender

@@ -12,8 +12,8 @@ from eva_lab.simulator.results.fairness import alphas_of
 from eva_master.model.accounting.totals import TenantTotals
 from eva_master.model.catalog import Purchase
 from eva_master.model.changes import Round
-from eva_master.model.planning.tenancy import Quota
 from eva_master.model.records import Job
+from eva_master.model.tenants.tenancy import Quota
 from eva_wire.values.bounds import DEFAULT_TENANT
 from eva_wire.values.ids import MILLION, MILLIS_PER_HOUR, InstanceId, Millis
 

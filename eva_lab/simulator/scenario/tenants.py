@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eva_master.model.planning.quotas import Tenancy
+from eva_master.model.tenants.quotas import Tenancy
 from eva_master.model.trace import Trace
 
 

@@ -10,8 +10,8 @@ from pydantic import AfterValidator, Field
 from eva_master.app.sections.base import Entry, Section, Usd
 from eva_master.model.accounting.tenants import claimed_twice, is_tenant
 from eva_master.model.catalog import Catalog
-from eva_master.model.planning.quotas import Tenancy, fleet_of, gpus_in_words, overdrawn, quota_of
-from eva_master.model.planning.tenancy import ANY_FAMILY, Quota
+from eva_master.model.tenants.quotas import Tenancy, fleet_of, gpus_in_words, overdrawn, quota_of
+from eva_master.model.tenants.tenancy import ANY_FAMILY, Quota
 from eva_wire.settings.refusals import refusal
 from eva_wire.text.yamlfile import suggestion
 from eva_wire.values.bounds import DEFAULT_TENANT

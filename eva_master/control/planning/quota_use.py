@@ -10,9 +10,9 @@ from eva_master.control.planning.owned import limited
 from eva_master.control.state.records import Records
 from eva_master.model.catalog import Purchase, base_family
 from eva_master.model.fleet.partitions import Partition
-from eva_master.model.planning.quotas import Tenancy, TenantLimits, fleet_of, scaled
-from eva_master.model.planning.tenancy import Quota
 from eva_master.model.records import Job
+from eva_master.model.tenants.quotas import Tenancy, TenantLimits, fleet_of, scaled
+from eva_master.model.tenants.tenancy import Quota
 from eva_master.packing.quotas import QuotaUse, Use, gpu_needs
 from eva_wire.values.ids import Family, Millis
 

@@ -69,13 +69,13 @@ from eva_master.model.fleet.partitions import Partitions
 from eva_master.model.job import JobSpec, TaskSpec, different
 from eva_master.model.planning.estimate import Estimates, Evidence
 from eva_master.model.planning.plan import PolicyMemory
-from eva_master.model.planning.quotas import TenantLimits
 from eva_master.model.planning.reasons import Handed
 from eva_master.model.planning.snapshot import StandaloneRates
 from eva_master.model.planning.standing import LinePlace
-from eva_master.model.planning.tenancy import LoanTerms
 from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.model.resources import total
+from eva_master.model.tenants.quotas import TenantLimits
+from eva_master.model.tenants.tenancy import LoanTerms
 from eva_master.packing.shared_limits.queue import SharedQueue
 from eva_master.packing.valuation.job_valuation import (
     JobReservations,

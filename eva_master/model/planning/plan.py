@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from eva_master.model.catalog import Offering
 from eva_master.model.planning.reasons import Reasons
 from eva_master.model.planning.standing import Line, Pool
-from eva_master.model.planning.tenancy import LoanTerms, Transfer
+from eva_master.model.tenants.tenancy import LoanTerms, Transfer
 from eva_master.model.values import quick
 from eva_wire.values.ids import InstanceId, JobId, Millis, RunId
 

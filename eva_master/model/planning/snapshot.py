@@ -9,8 +9,8 @@ from eva_master.model.job import TaskSpec
 from eva_master.model.planning.claims import Claim
 from eva_master.model.planning.estimate import Estimate
 from eva_master.model.planning.job_view import JobView
-from eva_master.model.planning.tenancy import TenantView
 from eva_master.model.resources import NOTHING, Resources
+from eva_master.model.tenants.tenancy import TenantView
 from eva_master.model.values import quick
 from eva_wire.values.ids import MILLION, Family, InstanceId, JobId, Millis, RunId, Workload
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 from eva_master.model.catalog import Offering
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import RunView
-from eva_master.model.planning.tenancy import Quota
+from eva_master.model.tenants.tenancy import Quota
 from eva_master.packing.quotas import Use
 from eva_wire.values.ids import JobId, Millis, OfferingId
 

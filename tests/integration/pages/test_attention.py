@@ -21,8 +21,8 @@ from eva_master.model.arithmetic.calendar import month_of
 from eva_master.model.feed import FeedEvent, FeedKind
 from eva_master.model.fleet.partitions import Budget, Partition, Partitions
 from eva_master.model.job import Deadline
-from eva_master.model.planning.quotas import TenantLimits
 from eva_master.model.planning.suspension import Suspender, Suspension
+from eva_master.model.tenants.quotas import TenantLimits
 from eva_master.ports.reading import Pause
 from eva_wire.rpc.messages import Note, OverviewResponse
 from eva_wire.values.ids import InstanceId, JobId, Millis

@@ -23,8 +23,8 @@ from eva_master.model.catalog import Catalog, InstanceType, Offering, Purchase
 from eva_master.model.fleet.nodes import NODE_ZONE, OwnedNode
 from eva_master.model.fleet.partitions import Budget, Partition, PartitionLimits, with_nodes
 from eva_master.model.job import ElasticGang, JobSpec, Program, TaskSpec
-from eva_master.model.planning.quotas import Tenancy, quota_of
 from eva_master.model.resources import Resources
+from eva_master.model.tenants.quotas import Tenancy, quota_of
 from eva_master.packing.elastic.fixed import built
 from eva_wire.values.bounds import JobKind
 from eva_wire.values.errors import Unplaceable

@@ -20,10 +20,10 @@ from eva_master.model.fleet.partitions import (
     ShortJobs,
 )
 from eva_master.model.job import Deadline, JobSpec, Latency
-from eva_master.model.planning.quotas import Tenancy
 from eva_master.model.planning.spot_choice import SpotChoice
 from eva_master.model.planning.suspension import Preemption
 from eva_master.model.resources import Resources
+from eva_master.model.tenants.quotas import Tenancy
 from eva_master.packing.parts.splitter import Splitter
 from eva_master.ports import Policy
 from eva_wire.values.ids import Family, InstanceId, Millis, Price

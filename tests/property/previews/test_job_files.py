@@ -25,9 +25,9 @@ from eva_master.model.fleet.partitions import (
     ShortJobs,
 )
 from eva_master.model.job import JobSpec
-from eva_master.model.planning.quotas import Tenancy
 from eva_master.model.planning.suspension import Preemption
 from eva_master.model.resources import Resources
+from eva_master.model.tenants.quotas import Tenancy
 from eva_master.packing.parts.splitter import Splitter
 from eva_master.ports import Policy
 from eva_wire.jobfile.schema import JobFile

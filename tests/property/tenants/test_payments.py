@@ -15,10 +15,10 @@ from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.events import JobSubmitted
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.planning.plan import Loans, Plan, PolicyMemory
-from eva_master.model.planning.quotas import Tenancy
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.model.planning.tenancy import LoanTerms, Transfer
 from eva_master.model.resources import Resources
+from eva_master.model.tenants.quotas import Tenancy
+from eva_master.model.tenants.tenancy import LoanTerms, Transfer
 from eva_wire.values.ids import Exact, Family, Price, Workload
 from tests.drawing import drawn
 from tests.fakes.chaos import CapriciousPolicy, ChaoticWorld

@@ -15,8 +15,8 @@ from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.settings import Settings
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.job import ElasticGang, JobSpec, Program, TaskSpec
-from eva_master.model.planning.quotas import Tenancy, quota_of
 from eva_master.model.resources import Resources
+from eva_master.model.tenants.quotas import Tenancy, quota_of
 from eva_wire.values.bounds import JobKind
 from eva_wire.values.ids import Family, Price, Workload
 from eva_wire.values.states import TERMINAL_JOB, JobState

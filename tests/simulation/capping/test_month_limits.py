@@ -11,8 +11,8 @@ from eva_master.model.events import SuspendRequested
 from eva_master.model.feed import FeedKind
 from eva_master.model.fleet.partitions import Budget, Partitions
 from eva_master.model.job import JobSpec, Restarts
-from eva_master.model.planning.quotas import Tenancy
 from eva_master.model.planning.suspension import Suspender
+from eva_master.model.tenants.quotas import Tenancy
 from eva_wire.values.errors import CostCapReached
 from eva_wire.values.ids import MILLION, JobId, Millis
 from eva_wire.values.states import JobState

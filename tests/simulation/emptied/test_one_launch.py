@@ -19,9 +19,9 @@ from eva_master.model.events import (
     SuspendRequested,
 )
 from eva_master.model.fleet.partitions import Budget, Partition, PartitionLimits, Partitions
-from eva_master.model.planning.quotas import Tenancy, quota_of
 from eva_master.model.planning.suspension import Preemption
 from eva_master.model.resources import Resources
+from eva_master.model.tenants.quotas import Tenancy, quota_of
 from eva_wire.values.ids import JobId, Millis
 from eva_wire.values.states import JobState
 from tests.fakes.emptied.worlds import MINUTE_MS, SETTINGS, World, after

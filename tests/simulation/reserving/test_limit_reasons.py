@@ -21,9 +21,9 @@ from eva_master.model.fleet.partitions import (
     ShortJobs,
 )
 from eva_master.model.job import TaskSpec
-from eva_master.model.planning.quotas import Tenancy
-from eva_master.model.planning.tenancy import ANY_FAMILY
 from eva_master.model.resources import Resources
+from eva_master.model.tenants.quotas import Tenancy
+from eva_master.model.tenants.tenancy import ANY_FAMILY
 from eva_master.ports import Policy
 from eva_wire.values.ids import Family, Millis, Price
 from eva_wire.values.states import RunState

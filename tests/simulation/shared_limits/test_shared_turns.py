@@ -15,9 +15,9 @@ from eva_master.model.events import CancelRequested, MoveRequested, SuspendReque
 from eva_master.model.fleet.partitions import Budget, Partition, PartitionLimits
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.planning.plan import Plan, PolicyMemory
-from eva_master.model.planning.quotas import Tenancy, quota_of
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import Resources
+from eva_master.model.tenants.quotas import Tenancy, quota_of
 from eva_master.testing.job_views import with_values
 from eva_wire.values.bounds import JobKind
 from eva_wire.values.ids import Family, JobId, Price, RunId, Workload

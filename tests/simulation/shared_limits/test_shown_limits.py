@@ -7,7 +7,7 @@ from dataclasses import replace
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.settings import Limits
 from eva_master.model.events import CancelRequested
-from eva_master.model.planning.quotas import Tenancy, quota_of
+from eva_master.model.tenants.quotas import Tenancy, quota_of
 from eva_master.ports.shared_limits import SharedLimit
 from eva_wire.values.ids import JobId, Millis
 from tests.fakes.jobs import job

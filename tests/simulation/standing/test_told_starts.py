@@ -13,9 +13,9 @@ from eva_master.control.settings import Settings
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.planning.plan import Plan, PolicyMemory
-from eva_master.model.planning.quotas import Tenancy, quota_of
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import Resources
+from eva_master.model.tenants.quotas import Tenancy, quota_of
 from eva_wire.values.bounds import JobKind
 from eva_wire.values.ids import Family, JobId, Millis, Price, RunId, Workload
 from eva_wire.values.states import RunState

@@ -16,8 +16,8 @@ from eva_master.model.catalog import Purchase
 from eva_master.model.fleet.nodes import OwnedNode
 from eva_master.model.fleet.partitions import Partition, Partitions
 from eva_master.model.job import JobSpec, Program, TaskSpec
-from eva_master.model.planning.quotas import Tenancy, quota_of
 from eva_master.model.resources import Resources
+from eva_master.model.tenants.quotas import Tenancy, quota_of
 from eva_master.testing.job_views import with_values
 from eva_wire.values.bounds import JobKind
 from eva_wire.values.ids import Family, InstanceId, JobId, Millis, Workload

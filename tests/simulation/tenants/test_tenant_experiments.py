@@ -16,8 +16,8 @@ from eva_lab.experiments.summary import summarise
 from eva_lab.simulator.results.metrics import JobFigures, by_tenant
 from eva_lab.traces import write_trace
 from eva_master.model.accounting.totals import TenantTotals
-from eva_master.model.planning.tenancy import ANY_FAMILY
 from eva_master.model.resources import Resources
+from eva_master.model.tenants.tenancy import ANY_FAMILY
 from eva_master.model.trace import Trace, TraceJob, TraceTask
 from eva_wire.values.ids import Exact, Workload
 

@@ -16,8 +16,8 @@ from eva_master.model.planning.job_view import GpuTime, JobView
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.sizes import with_sizes
 from eva_master.model.planning.snapshot import InstanceView, RemainingWork, RunView, Snapshot
-from eva_master.model.planning.tenancy import TenantBenefit, TenantView
 from eva_master.model.resources import Resources
+from eva_master.model.tenants.tenancy import TenantBenefit, TenantView
 from eva_master.ports import Policy
 from eva_master.testing.job_views import job_view
 from eva_master.testing.snapshots import START, carried_out

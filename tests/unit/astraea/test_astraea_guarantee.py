@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eva_master.model.accounting.worth import Worth
-from eva_master.model.planning.tenancy import TenantBenefit, Transfer
 from eva_master.model.resources import Resources
+from eva_master.model.tenants.tenancy import TenantBenefit, Transfer
 from eva_policies.astraea.requests import RoomRequest
 from eva_policies.astraea.settling import Position, Settlement, settle
 from eva_policies.astraea.standalone_shadow import TwinJob, advance

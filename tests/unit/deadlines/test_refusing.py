@@ -17,9 +17,9 @@ from eva_master.model.events import JobSubmitted, PlanReady
 from eva_master.model.fleet.partitions import Budget, Partition, PartitionLimits, Partitions
 from eva_master.model.job import Deadline, JobSpec, Program, TaskSpec
 from eva_master.model.planning.plan import Assign, NewInstance, Plan
-from eva_master.model.planning.quotas import Tenancy
 from eva_master.model.planning.suspension import Suspender, Suspension
 from eva_master.model.resources import Resources
+from eva_master.model.tenants.quotas import Tenancy
 from eva_master.testing.job_views import with_values
 from eva_wire.values.bounds import JobKind
 from eva_wire.values.ids import Family, JobId, Millis, RunId, Workload

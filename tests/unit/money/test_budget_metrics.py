@@ -9,8 +9,8 @@ from eva_master.control.measure import ledger
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
 from eva_master.model.fleet.partitions import Budget, Partitions
-from eva_master.model.planning.quotas import Tenancy
 from eva_master.model.planning.suspension import Suspender, Suspension
+from eva_master.model.tenants.quotas import Tenancy
 from eva_wire.values.ids import JobId, Millis
 from eva_wire.values.states import RunState
 from tests.fakes.models import model_of

@@ -10,9 +10,9 @@ from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
 from eva_master.model.catalog import Purchase
 from eva_master.model.job import JobSpec
-from eva_master.model.planning.quotas import Tenancy, quota_of
 from eva_master.model.planning.standing import Line, Pool
 from eva_master.model.planning.suspension import Suspender, Suspension
+from eva_master.model.tenants.quotas import Tenancy, quota_of
 from eva_master.testing.job_views import with_values
 from eva_wire._proto import api_pb2 as pb
 from eva_wire.values.bounds import JobKind

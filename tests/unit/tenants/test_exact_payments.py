@@ -21,9 +21,9 @@ from eva_master.model.events import CancelRequested, JobSubmitted, Phase, PlanRe
 from eva_master.model.fleet.partitions import Partition, Partitions
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.planning.plan import Assign, Loans, NewInstance, Plan
-from eva_master.model.planning.quotas import Tenancy
-from eva_master.model.planning.tenancy import LoanTerms, Transfer
 from eva_master.model.resources import Resources
+from eva_master.model.tenants.quotas import Tenancy
+from eva_master.model.tenants.tenancy import LoanTerms, Transfer
 from eva_wire._proto import api_pb2 as pb
 from eva_wire.values.ids import Exact, Family, JobId, Millis, Price, RunId, Workload, micro_usd
 from tests.fakes.archive import LoadedArchive

@@ -15,10 +15,10 @@ from eva_master.model.job import Program, TaskSpec
 from eva_master.model.planning.elastic import Elastic
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan
-from eva_master.model.planning.quotas import fleet_of, overdrawn, quota_of, scaled
 from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
-from eva_master.model.planning.tenancy import ANY_FAMILY, TenantView
 from eva_master.model.resources import Resources
+from eva_master.model.tenants.quotas import fleet_of, overdrawn, quota_of, scaled
+from eva_master.model.tenants.tenancy import ANY_FAMILY, TenantView
 from eva_master.packing import quotas
 from eva_master.packing.plan_effect import PlanEffect
 from eva_master.packing.quotas import QuotaUse, Use, admitted

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from eva_master.model.planning.elastic import Elastic
 from eva_master.model.planning.plan import Assign, Plan
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.model.planning.tenancy import ANY_FAMILY, TenantView
+from eva_master.model.tenants.tenancy import ANY_FAMILY, TenantView
 from eva_master.testing.job_views import changed
 from eva_master.testing.snapshots import Cluster, offer, task
 from eva_policies.gandiva_fair.config import Config as FairConfig

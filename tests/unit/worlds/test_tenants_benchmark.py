@@ -14,7 +14,7 @@ from eva_lab.experiments.tenant_worlds import alphas_of, money_of, world_setup
 from eva_lab.simulator.run import Simulation
 from eva_lab.traces.fleets.recipes import WorldRecipe
 from eva_lab.traces.fleets.tenant_worlds import World
-from eva_master.model.planning.tenancy import TenantBenefit
+from eva_master.model.tenants.tenancy import TenantBenefit
 from eva_wire.values.ids import MILLION, MILLIS_PER_HOUR, Exact
 from tests.unit.worlds.small import world, written
 

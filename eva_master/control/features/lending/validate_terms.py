@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from eva_master.control.state.records import Records
-from eva_master.model.planning.tenancy import MOST_PAYMENT, LoanTerms, Transfer
+from eva_master.model.tenants.tenancy import MOST_PAYMENT, LoanTerms, Transfer
 from eva_wire.values.ids import JobId
 from eva_wire.values.states import TERMINAL_JOB
 

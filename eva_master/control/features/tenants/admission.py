@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from eva_master.control.settings import Settings
 from eva_master.model.job import JobSpec, different
-from eva_master.model.planning.quotas import gpus_in_words
-from eva_master.model.planning.tenancy import ANY_FAMILY, Quota
+from eva_master.model.tenants.quotas import gpus_in_words
+from eva_master.model.tenants.tenancy import ANY_FAMILY, Quota
 from eva_master.packing.quotas import QuotaUse, gpu_needs
 from eva_wire.values.bounds import DEFAULT_TENANT, JobKind
 from eva_wire.values.errors import EvaError, NotAuthorised, Unplaceable

@@ -5,8 +5,8 @@ from __future__ import annotations
 from eva_master.control.state.records import PlanningRecords
 from eva_master.model.accounting.totals import TenantTotals
 from eva_master.model.catalog import Catalog
-from eva_master.model.planning.quotas import Tenancy, fleet_of, scaled
-from eva_master.model.planning.tenancy import NOTHING_YET, TenantBenefit, TenantView
+from eva_master.model.tenants.quotas import Tenancy, fleet_of, scaled
+from eva_master.model.tenants.tenancy import NOTHING_YET, TenantBenefit, TenantView
 
 
 def tenant_views(

@@ -11,8 +11,8 @@ from eva_master.control.rounds.rules import caps
 from eva_master.control.rounds.rules.shared_limits import NOTHING_SHARED, PartitionShare
 from eva_master.control.state.records import Records
 from eva_master.model.fleet.partitions import Partition
-from eva_master.model.planning.quotas import Tenancy
 from eva_master.model.planning.snapshot import Snapshot
+from eva_master.model.tenants.quotas import Tenancy
 from eva_master.packing import quotas
 from eva_master.packing.plan_effect import PlanEffect, Unit
 from eva_master.packing.quotas import QuotaUse, QuotaView

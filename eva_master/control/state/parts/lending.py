@@ -9,7 +9,7 @@ from eva_master.control.state.parts.tenant_tally import TenantTally
 from eva_master.model.accounting.ended_jobs import EndedJob
 from eva_master.model.accounting.totals import TenantTotals
 from eva_master.model.planning.plan import Json
-from eva_master.model.planning.tenancy import LoanTerms, Transfer
+from eva_master.model.tenants.tenancy import LoanTerms, Transfer
 from eva_wire.values.ids import Exact, JobId, Millis
 
 _DOCUMENT = "terms"

@@ -11,7 +11,7 @@ from eva_master.adapters.rpc.bounded import bounded_pb as pb
 from eva_master.adapters.rpc.server.shown.part import Asked, Part
 from eva_master.model.accounting.totals import TenantTotals
 from eva_master.model.planning.job_view import JobView
-from eva_master.model.planning.tenancy import LoanTerms
+from eva_master.model.tenants.tenancy import LoanTerms
 from eva_master.ports.previews import Foreseen
 from eva_wire.values.ids import MILLION, MILLIS_PER_HOUR, micro_usd
 

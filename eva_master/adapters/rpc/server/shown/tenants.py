@@ -18,7 +18,7 @@ from eva_master.adapters.rpc.server.shown.states import LASTING_STATES, jobs_by_
 from eva_master.model.accounting.splits import NO_SHARE, CostSplit, SplitKind
 from eva_master.model.accounting.tenants import TenantRules
 from eva_master.model.accounting.totals import TenantTotals
-from eva_master.model.planning.quotas import TenantLimits
+from eva_master.model.tenants.quotas import TenantLimits
 from eva_master.ports.reading import ReadModel
 from eva_wire.values.ids import MILLION, MILLIS_PER_HOUR, Millis
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from eva_master.model.catalog import Catalog, base_family
 from eva_master.model.fleet.partitions import Partition
-from eva_master.model.planning.tenancy import ANY_FAMILY, Quota
+from eva_master.model.tenants.tenancy import ANY_FAMILY, Quota
 from eva_wire.values.ids import Family
 
 Fleet = Mapping[Family, int | None]

@@ -1,0 +1,1 @@
+"""Tenants: their quotas and budgets, how policies see them, and payments between them."""
