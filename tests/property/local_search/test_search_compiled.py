@@ -128,3 +128,13 @@ def test_a_cluster_whose_costs_do_not_fit_its_integers_is_not_for_the_kernel():
         cache = LoadCache(problem, CostWeights())
         numbered = search_start(problem, cache, configure(problem, waiting(problem)))
         assert small_enough(numbered, cache) == fits
+
+
+def test_a_cluster_of_many_tasks_is_for_the_kernel_however_dear_an_offering_is():
+    cluster = Cluster(offer("box", (0, 8, 32), 1.0), offer("huge", (8, 64, 256), MOST / 20))
+    for number in range(100):
+        cluster.job(f"j{number}", task("a", any=(0, 4, 8)))
+    problem = Problem(cluster.snapshot(), Valuation())
+    cache = LoadCache(problem, CostWeights())
+    numbered = search_start(problem, cache, configure(problem, waiting(problem)))
+    assert small_enough(numbered, cache)
