@@ -15,7 +15,7 @@ from eva_master.model.planning.plan import Assign, Plan, Suspend
 from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.model.values import replace
-from eva_wire.values.ids import InstanceId, OfferingId, RunId
+from eva_wire.values.ids import Family, InstanceId, OfferingId, RunId
 
 Place = InstanceId | int
 """An instance, or the key of one that a plan launches."""
@@ -45,10 +45,16 @@ def room_left(
         places: Where each run is; `None` for where it is now.
     """
     rooms = {name: offering.type.capacity for name, offering in offerings.items()}
+    # Thousands of instances share a few amounts, and thousands of runs a few tasks.
+    beside: dict[tuple[int, int, Family], Resources] = {}
     for run in runs:
         place = run.instance if places is None else places[run.id]
         if place in rooms:
-            rooms[place] = rooms[place] - need_on(run.task, offerings[place])
+            offering, room = offerings[place], rooms[place]
+            key = id(room), id(run.task), offering.type.family
+            if key not in beside:
+                beside[key] = room - need_on(run.task, offering)
+            rooms[place] = beside[key]
     return rooms
 
 

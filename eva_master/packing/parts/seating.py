@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from eva_master.model.catalog import Offering, tally
@@ -85,15 +85,18 @@ class SparedMember:
         return full_name(self.part, self.view.pool)
 
 
-def waiting(part: SeatingPartition) -> Iterator[WaitingUnit]:
-    """Task runs of a partition that have no place, gangs whole."""
-    runs = {run.id: run for run in part.seen.runs if run.instance is None and not run.pinned}
-    for job in part.seen.jobs if runs else ():
-        present = tuple(runs[name] for name in job.runs if name in runs)
-        if job.spec.kind is JobKind.GANG and present:
-            yield WaitingUnit(part, job, present)
-        elif present:
-            yield from (WaitingUnit(part, job, (run,)) for run in present)
+def waiting(*parts: SeatingPartition) -> list[WaitingUnit]:
+    """Task runs of partitions that have no place, gangs whole."""
+    units: list[WaitingUnit] = []
+    for part in parts:
+        runs = {run.id: run for run in part.seen.runs if run.instance is None and not run.pinned}
+        for job in part.seen.jobs if runs else ():
+            present = tuple(runs[name] for name in job.runs if name in runs)
+            if job.spec.kind is JobKind.GANG and present:
+                units.append(WaitingUnit(part, job, present))
+            elif present:
+                units += [WaitingUnit(part, job, (run,)) for run in present]
+    return units
 
 
 def is_seen(unit: WaitingUnit) -> bool:
@@ -107,18 +110,21 @@ def is_seen(unit: WaitingUnit) -> bool:
     return not (job.stands_in_line and short.has(job.spec.latency, expected))
 
 
-def members_of(part: SeatingPartition, views: Iterable[InstanceView]) -> list[SparedMember]:
+def members_of(
+    part: SeatingPartition, units: Iterable[WaitingUnit], views: Iterable[InstanceView]
+) -> list[SparedMember]:
     """Members of pools of a partition, each with its guard.
 
     Args:
-        part: The partition, with the units that wait.
+        part: The partition.
+        units: The units of the partition that wait.
         views: The instances.
     """
     first: dict[object, tuple[Rank, WaitingUnit]] = {}
-    for unit in waiting(part):
+    for unit in units:
         run, rank = unit.runs[0], unit.rank
         # Units that are alike in these guard the same members.
-        kind = unit.job.id, run.held, run.task.demand
+        kind = unit.job.id, run.held, id(run.task)
         if kind not in first or rank < first[kind][0]:
             first[kind] = rank, unit
     return [_member(part, first.values(), view) for view in views]

@@ -7,9 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from eva_master.model.catalog import Offering
+from eva_master.model.catalog import InstanceType, Offering
+from eva_master.model.job import Program, TaskSpec
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
+from eva_master.model.resources import Resources
 from eva_master.packing.parts.seating import (
     PoolSeating,
     SeatingPartition,
@@ -19,10 +21,11 @@ from eva_master.packing.parts.seating import (
     members_of,
     waiting,
 )
+from eva_master.packing.room import room_left
 from eva_master.packing.valuation.reservation_price import hosts
 from eva_master.testing.job_views import job_view
 from eva_wire.values.bounds import JobKind
-from eva_wire.values.ids import InstanceId, JobId, Millis, run_id
+from eva_wire.values.ids import Family, InstanceId, JobId, Millis, Price, Workload, run_id
 from tests.fakes.jobs import LARGE, MEDIUM, SMALL, task
 
 LATER = Millis(1_000_000)
@@ -103,7 +106,7 @@ def test_the_guard_is_the_first_that_would_fit() -> None:
     of = replace(of, lines={JobId("gang-1"): frozenset({"p"})})
     large = InstanceView(InstanceId("a"), MEDIUM, (), ready=True, pool="p")
     others = replace(large, offering=SMALL), replace(large, pool="q")
-    guards = [member.guard for member in members_of(of, [large, *others])]
+    guards = [member.guard for member in members_of(of, waiting(of), [large, *others])]
     assert guards == [(-3, 7), None, None]
 
 
@@ -141,7 +144,7 @@ def test_each_guard_is_the_first_of_all_that_wait(seed: int) -> None:
         for offering in (SMALL, MEDIUM, LARGE)
         for pool in "pq"
     ]
-    for member in members_of(of, views):
+    for member in members_of(of, waiting(of), views):
         ranks = (
             unit.rank
             for unit in waiting(of)
@@ -167,3 +170,24 @@ def test_money_is_freed_by_as_many_as_it_takes() -> None:
     assert (found.complete, names(found.released)) == (True, ["b", "a"])
     assert not seat(of, member("b", SMALL)).complete
     assert not seat(replace(of, may_buy=False), member("a", MEDIUM), member("b", SMALL)).complete
+
+
+def test_a_task_takes_what_it_needs_on_each_family() -> None:
+    capacity = Resources(0, 8_000, 16_384)
+    needs = {Family("a"): Resources(0, 1_000, 2_048), Family("b"): Resources(0, 3_000, 1_024)}
+    both = TaskSpec(Workload("w"), Program("true"), tuple(needs.items()))
+    offerings = {
+        InstanceId(family + str(number)): Offering(InstanceType(family, family, capacity), Price(1))
+        for family in needs
+        for number in range(2)
+    }
+    job, lone, doubled = JobId("j-1"), ("a0", "b0"), ("a1", "a1", "b1", "b1")
+    runs = [
+        RunView(run_id(job, n), job, both, InstanceId(name), pinned=False, running=True)
+        for n, name in enumerate((*lone, *doubled))
+    ]
+    elsewhere = replace(runs[0], id=run_id(job, 9), instance=InstanceId("c"))
+    rooms = room_left(offerings, [*runs, elsewhere])
+    for family, need in needs.items():
+        assert rooms[InstanceId(family + "0")] == capacity - need
+        assert rooms[InstanceId(family + "1")] == capacity - need - need

@@ -187,13 +187,14 @@ class PoolMembers:
         if not empty or self._partition.name not in self._stated:
             return GivenUp(seen)
         own = self._of(self._partition, seen)
-        parts = [own, *self._others(whole)]
-        members = members_of(own, empty)
-        seating = PoolSeating(parts, self._cluster_left(), members, refused=self._refused)
+        others, waits = self._others(whole), waiting(own)
+        members = members_of(own, waits, empty)
+        parts, cluster = [own, *others], self._cluster_left()
+        seating = PoolSeating(parts, cluster, members, refused=self._refused)
         handed: dict[InstanceId, JobId] = {}
         released: dict[InstanceId, JobId] = {}
         seats: list[tuple[tuple[RunId, InstanceId], ...]] = []
-        for unit in self._candidates(parts, whole):
+        for unit in self._candidates([*waits, *waiting(*others)], whole):
             if not seating.members:
                 break
             seat = seating.seat(unit)
@@ -204,13 +205,12 @@ class PoolMembers:
         shown = _without(seen, handed, released)
         return GivenUp(shown, handed, released, tuple(seats))
 
-    def _candidates(self, parts: list[SeatingPartition], whole: Snapshot) -> list[WaitingUnit]:
-        """Units that may start now, in order."""
+    def _candidates(self, waits: Iterable[WaitingUnit], whole: Snapshot) -> list[WaitingUnit]:
+        """The first units that may start now, in order."""
         may_start = self._startable(whole)
         units = [
             unit
-            for part in parts
-            for unit in waiting(part)
+            for unit in waits
             if is_seen(unit) and unit.job.id not in self._ignored and may_start(unit)
         ]
         return sorted(units, key=lambda unit: (unit.rank, unit.runs[0].id))[:_MOST_UNITS]
@@ -263,7 +263,7 @@ class PoolMembers:
         ours = [unit for unit in waiting(own) if unit.job.id in own.lines or not is_seen(unit)]
         first = min((unit.rank for unit in ours), default=None)
         seating = PoolSeating(others, self._cluster_left())
-        for unit in self._candidates(others, whole):
+        for unit in self._candidates(waiting(*others), whole):
             if first is None or unit.rank < first:
                 seating.seat(unit)
         slots, cluster = dict(seating.slots), seating.cluster
@@ -297,10 +297,11 @@ class PoolMembers:
         if not others:
             return effect
         own = self._of(self._partition, effect.now, plan.lines)
-        members = members_of(own, [views[InstanceId(str(member))] for member in sorted(stated)])
+        views_stated = [views[InstanceId(str(member))] for member in sorted(stated)]
+        members = members_of(own, waiting(own), views_stated)
         seating = PoolSeating(others, self._cluster_left(), members, refused=self._refused)
         going: set[InstanceId | int] = set()
-        for unit in self._candidates(others, whole):
+        for unit in self._candidates(waiting(*others), whole):
             if not seating.members:
                 break
             going.update(member.view.id for member in seating.seat(unit).released)
@@ -379,7 +380,7 @@ class PoolMembers:
         )
         own = self._after(effect, replace(shown, runs=placed))
         seating = PoolSeating([own], self._cluster_left(len(effect.plan.launches)))
-        units = self._candidates([own], whole)
+        units = self._candidates(waiting(own), whole)
         return frozenset(unit.job.id for unit in units if seating.seat(unit, take=False).complete)
 
     # -- partitions ------------------------------------------------------------------------------
