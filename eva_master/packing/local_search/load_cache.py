@@ -136,7 +136,7 @@ class LoadCache:
         table: Observed throughput.
         throughput: The throughput of loads by that table.
         minimum_shares: By class, the least cost of a task if others fill the rest of the instance.
-        most_lost: By class, the most that a task can lose.
+        most_lost: By class, the most that a task can lose beside what its gang does.
     """
 
     def __init__(self, problem: Problem, terms: CostWeights) -> None:
@@ -287,7 +287,8 @@ class LoadCache:
                 self._holding.append(set())
             self._needs.append({family: vector(need) for family, need in task_class.demand})
             self.minimum_shares.append(self._minimum_share(task_class) * MILLION)
-            self.most_lost.append(max(task_class.most, task_class.charge))
+            alone = max(task_class.most, task_class.charge)
+            self.most_lost.append(0 if task_class.others else alone)
         return number
 
     def _minimum_share(self, task_class: TaskClass) -> int:

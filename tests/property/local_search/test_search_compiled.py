@@ -138,3 +138,14 @@ def test_a_cluster_of_many_tasks_is_for_the_kernel_however_dear_an_offering_is()
     cache = LoadCache(problem, CostWeights())
     numbered = search_start(problem, cache, configure(problem, waiting(problem)))
     assert small_enough(numbered, cache)
+
+
+def test_a_gang_is_for_the_kernel_however_large_it_is():
+    """All members lose what the gang loses, which counts once."""
+    cluster = Cluster(offer("box", (0, 8, 32), 1.0))
+    cluster.job("g", *[task("a", any=(0, 4, 8))] * 4_000)
+    problem = Problem(cluster.snapshot(), Valuation())
+    cache = LoadCache(problem, CostWeights())
+    numbered = search_start(problem, cache, configure(problem, waiting(problem)))
+    assert numbered.charges == [4_000 * 1_000_000]
+    assert small_enough(numbered, cache)
