@@ -14,8 +14,8 @@ from eva_master.model.job import TaskSpec
 from eva_master.model.planning.plan import Assign, Plan, Suspend
 from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
 from eva_master.model.resources import NOTHING, Resources
-from eva_master.model.values import replace
-from eva_wire.values.ids import Family, InstanceId, OfferingId, RunId
+from eva_master.model.values import replace, sameness
+from eva_wire.values.ids import InstanceId, OfferingId, RunId
 
 Place = InstanceId | int
 """An instance, or the key of one that a plan launches."""
@@ -46,12 +46,12 @@ def room_left(
     """
     rooms = {name: offering.type.capacity for name, offering in offerings.items()}
     # Thousands of instances share a few amounts, and thousands of runs a few tasks.
-    beside: dict[tuple[int, int, Family], Resources] = {}
+    beside: dict[object, Resources] = {}  # has all rooms, so that keys stay theirs
     for run in runs:
         place = run.instance if places is None else places[run.id]
         if place in rooms:
             offering, room = offerings[place], rooms[place]
-            key = id(room), id(run.task), offering.type.family
+            key = sameness(room, run.task), offering.type.family
             if key not in beside:
                 beside[key] = room - need_on(run.task, offering)
             rooms[place] = beside[key]

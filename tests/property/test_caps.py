@@ -158,7 +158,7 @@ def test_every_division_of_the_bill_adds_up_to_it(
             assert sum(part.idle for part in parts) == 0
         else:
             assert sum(part.idle for part in parts) == bill.idle_micro_usd
-        if kind not in (SplitKind.TYPE, SplitKind.PARTITION):
+        if kind not in (SplitKind.TYPE, SplitKind.PARTITION, SplitKind.PART):
             assert sum(part.alone for part in parts) == bill.no_packing_micro_usd, kind
         names = {part.name for part in parts}
         # The rest is of jobs that left memory, and of labels that no job has.

@@ -72,11 +72,11 @@ class OwnNodes:
         Args:
             runs: Task runs of one job; those with the same task are looked at once.
         """
-        kinds = {id(run.task): run for run in runs}
+        kinds = {sameness(run.task): run for run in runs}
         fitting = {kind for kind, run in kinds.items() if self.hold((run,))}
         return (
-            [run for run in runs if id(run.task) in fitting],
-            [run for run in runs if id(run.task) not in fitting],
+            [run for run in runs if sameness(run.task) in fitting],
+            [run for run in runs if sameness(run.task) not in fitting],
         )
 
     def _taken(self, runs: Iterable[RunView]) -> dict[InstanceId, Resources]:

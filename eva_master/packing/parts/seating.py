@@ -11,6 +11,7 @@ from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
 from eva_master.model.planning.standing import full_name
 from eva_master.model.resources import Resources
+from eva_master.model.values import sameness
 from eva_master.packing.room import more_of, need_on, room_beside, room_left
 from eva_master.packing.valuation.reservation_price import hosts
 from eva_wire.values.bounds import JobKind
@@ -124,7 +125,7 @@ def members_of(
     for unit in units:
         run, rank = unit.runs[0], unit.rank
         # Units that are alike in these guard the same members.
-        kind = unit.job.id, run.held, id(run.task)
+        kind = unit.job.id, run.held, sameness(run.task)
         if kind not in first or rank < first[kind][0]:
             first[kind] = rank, unit
     return [_member(part, first.values(), view) for view in views]
