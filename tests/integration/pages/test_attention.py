@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from eva_master.adapters.loop.clock import SystemClock
 from eva_master.adapters.pages import live
 from eva_master.adapters.pages.shown.overview import overview
-from eva_master.adapters.rpc.server.shown.tenants import budget_notes_of
+from eva_master.adapters.rpc.server.shown.installed import NOTES
 from eva_master.control.state.parts.months import MonthLevels
 from eva_master.control.state.store import State
 from eva_master.model.accounting.months import MonthLevel
@@ -23,13 +24,14 @@ from eva_master.model.fleet.partitions import Budget, Partition, Partitions
 from eva_master.model.job import Deadline
 from eva_master.model.planning.suspension import Suspender, Suspension
 from eva_master.model.tenants.quotas import TenantLimits
-from eva_master.ports.reading import Pause
+from eva_master.ports.reading import Pause, ReadModel
 from eva_wire.rpc.messages import Note, OverviewResponse
 from eva_wire.values.ids import InstanceId, JobId, Millis
 from eva_wire.values.states import InstanceState, JobState
 from eva_wire.values.users import Role
+from tests.fakes.models import model_of
 from tests.fakes.rpc.pages import Browser, PageMaster, page_master
-from tests.fakes.rpc.server import SMALL, add_instance, add_job, spec
+from tests.fakes.rpc.server import CATALOG, SMALL, add_instance, add_job, spec
 
 HOURLY = Budget(per_hour=100_000)
 PARTS = Partitions((Partition("a", default=True), Partition("b", budget=HOURLY)))
@@ -46,6 +48,20 @@ class Shown:
     level: str
     sentence: str
     advice: str
+
+
+class _Limited:
+    """A model whose tenants have these limits."""
+
+    def __init__(self, model: ReadModel, limits: Mapping[str, TenantLimits]) -> None:
+        self._model = model
+        self._limits = limits
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def tenant_limits(self, _: Millis) -> Mapping[str, TenantLimits]:
+        return self._limits
 
 
 @dataclass
@@ -127,7 +143,8 @@ async def test_a_budget_is_told_of_from_four_fifths_on_until_there_is_room(site:
 def test_a_budget_of_a_tenant_is_told_of_and_its_end() -> None:
     def notes(spent: int) -> list[Note]:
         limits = {"vision": TenantLimits(budget=10_000_000, month=spent), "other": TenantLimits()}
-        return list(budget_notes_of(limits))
+        model: Any = _Limited(model_of(State(CATALOG)), limits)
+        return [note for part in NOTES for note in part(model, _now())]
 
     assert notes(7_999_999) == []
     (near,), (over,) = notes(8_000_000), notes(10_000_000)

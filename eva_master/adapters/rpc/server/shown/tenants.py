@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -61,16 +61,12 @@ def _limits_of(limits: TenantLimits | None) -> dict[str, Any]:
     return fields
 
 
-def budget_notes_of(limits: Mapping[str, TenantLimits]) -> Iterator[pb.Note]:
+def _notes(model: ReadModel, now: Millis) -> Iterator[pb.Note]:
     """Budgets of tenants that are nearly spent."""
-    for name, of in limits.items():
+    for name, of in model.tenant_limits(now).items():
         if of.budget is not None:
             amounts = of.month, of.budget
             yield from budget_notes(f"tenant {name}", amounts, "budget of this month", money)
-
-
-def _notes(model: ReadModel, now: Millis) -> Iterator[pb.Note]:
-    return budget_notes_of(model.tenant_limits(now))
 
 
 def _metrics(model: ReadModel, now: Millis) -> Iterator[Metric]:
