@@ -266,7 +266,7 @@ def tally(offerings: Iterable[Offering]) -> Counter[OfferingId]:
     """How many of some offerings have each id."""
     every = list(offerings)
     counts: Counter[OfferingId] = Counter()
-    for offering, count in alike(every, map(id, every)):
+    for offering, count in alike(every, every):
         counts[offering.id] += count
     return counts
 

@@ -11,14 +11,15 @@ twin of its class while its fields are set: a class with equal slots that isn't 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-__all__ = ["Views", "alike", "by_id", "quick", "replace", "sameness"]
+__all__ = ["Views", "alike", "by_id", "once", "quick", "replace", "sameness"]
 
 _Item = TypeVar("_Item")
+_Made = TypeVar("_Made")
 
 if TYPE_CHECKING:
     # To mypy this is the standard library's function, so that names and types are checked.
@@ -134,37 +135,47 @@ def sameness(*values: object) -> tuple[int, ...]:
     return tuple(map(id, values))
 
 
-def alike(items: Sequence[_Item], keys: Iterable[Hashable]) -> Iterator[tuple[_Item, int]]:
-    """The last one of the items with each key, and how many there are.
+def alike(items: Sequence[_Item], *parts: Sequence[object]) -> Iterator[tuple[_Item, int]]:
+    """One of the items with the same parts, and how many there are, for each such group.
 
-    Thousands of machines share a few values.
+    Thousands of machines share a few values. Parts are told apart by `sameness`.
 
     Args:
         items: Some items.
-        keys: One of each, such as its `sameness`.
+        parts: Sequences with a part of each item.
     """
-    every = list(keys)
-    last = dict(zip(every, items, strict=True))
-    for key, count in Counter(every).items():
+    keys = list(zip(*(map(id, each) for each in parts), strict=True))
+    last = dict(zip(keys, items, strict=True))
+    for key, count in Counter(keys).items():
         yield last[key], count
 
 
 class Views(tuple[_Item, ...]):
-    """Views of one kind, whose index by id is made once for all that ask for it."""
+    """Views of one kind, with what was made of them for all that ask for it; see `once`."""
 
     @cached_property
-    def named(self) -> Mapping[Any, _Item]:
-        """The views by id, in order."""
-        return _index(self)
+    def made(self) -> dict[Callable[..., Any], Any]:
+        """Results of functions of these views."""
+        return {}
 
     def __reduce__(self) -> tuple[Callable[..., Views[_Item]], tuple[tuple[_Item, ...]]]:
-        """The views without their index."""
+        """The views without what was made of them."""
         return Views, (tuple(self),)
 
 
+def once(make: Callable[[tuple[_Item, ...]], _Made], views: tuple[_Item, ...]) -> _Made:
+    """The result of a function of views, which is made once; nobody may change it."""
+    if not isinstance(views, Views):
+        return make(views)
+    if make not in views.made:
+        views.made[make] = make(views)
+    made: _Made = views.made[make]
+    return made
+
+
 def by_id(views: tuple[_Item, ...]) -> Mapping[Any, _Item]:
-    """Views of one kind by their ids, in order; others may use the same index."""
-    return views.named if isinstance(views, Views) else _index(views)
+    """Views of one kind by their ids, in order."""
+    return once(_index, views)
 
 
 def _index(views: tuple[Any, ...]) -> dict[Any, Any]:

@@ -127,7 +127,7 @@ class PlanEffect:
     @cached_property
     def members(self) -> frozenset[Place]:
         """Instances that stand in pools afterwards."""
-        return frozenset(member for pool in self.plan.pools for member in pool.members)
+        return frozenset().union(*[pool.members for pool in self.plan.pools])
 
     @cached_property
     def used(self) -> frozenset[Place]:

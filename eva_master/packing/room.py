@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-from eva_master.model.catalog import Catalog, Offering, Purchase, sold_as
+from eva_master.model.catalog import Catalog, Offering, Purchase, sold_as, tally
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.plan import Assign, Plan, Suspend
 from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
 from eva_master.model.resources import NOTHING, Resources
-from eva_master.model.values import replace, sameness
+from eva_master.model.values import once, replace, sameness
 from eva_wire.values.ids import InstanceId, OfferingId, RunId
 
 Place = InstanceId | int
@@ -47,7 +47,7 @@ def room_left(
     rooms = {name: offering.type.capacity for name, offering in offerings.items()}
     # Thousands of instances share a few amounts, and thousands of runs a few tasks.
     beside: dict[object, Resources] = {}  # has all rooms, so that keys stay theirs
-    for run in runs:
+    for run in runs if rooms else ():
         place = run.instance if places is None else places[run.id]
         if place in rooms:
             offering, room = offerings[place], rooms[place]
@@ -67,6 +67,15 @@ def places_after(snapshot: Snapshot, plan: Plan) -> dict[RunId, Place | None]:
         elif isinstance(entry, Suspend):
             places[entry.run] = None
     return places
+
+
+def by_offering(instances: tuple[InstanceView, ...]) -> Counter[OfferingId]:
+    """Number of instances by offering; a copy is changed, if need be."""
+    return once(_by_offering, instances)
+
+
+def _by_offering(instances: tuple[InstanceView, ...]) -> Counter[OfferingId]:
+    return tally([view.offering for view in instances])
 
 
 def more_of(offering: Offering, used: Mapping[OfferingId, int]) -> int | None:

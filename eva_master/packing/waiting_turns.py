@@ -153,6 +153,8 @@ def shown(
         first: Jobs for which there is room already.
         lines: Whether jobs stand in lines, which are stated with each plan: these are all shown.
     """
+    if sum(map(len, snapshot.waiting.values())) <= most:
+        return Shown(snapshot)
     waiting = _waiting(snapshot, lines=lines)
     if sum(len(each.runs) for each in waiting.values()) <= most:
         return Shown(snapshot)
@@ -165,13 +167,9 @@ def shown(
 
 def _waiting(snapshot: Snapshot, *, lines: bool) -> dict[JobId, _Waiting]:
     """Waiting tasks by job, without gangs that have a place already."""
-    runs: defaultdict[JobId, list[RunView]] = defaultdict(list)
-    for run in snapshot.runs:
-        if run.instance is None and not run.pinned and not run.replica:
-            runs[run.job].append(run)
-    waiting = {}
+    waiting, runs = {}, snapshot.waiting
     for job in snapshot.jobs:
-        ours = runs.get(job.id)
+        ours = [run for run in runs.get(job.id, {}).values() if not run.replica]
         if not ours or (lines and job.stands_in_line):
             continue
         whole = job.spec.kind is JobKind.GANG

@@ -15,7 +15,7 @@ from eva_master.model.job import TaskSpec
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import SharedInstance, Snapshot
 from eva_master.model.resources import Resources
-from eva_master.model.values import alike, sameness
+from eva_master.model.values import alike
 from eva_master.packing.toolkit import (
     OpenInstances,
     PlacementGroup,
@@ -52,8 +52,8 @@ def _shared(config: Config, snapshot: Snapshot) -> tuple[SharedInstance, ...]:
 def _alike(instances: Sequence[SharedInstance]) -> Counter[tuple[Family, Resources]]:
     """Number of instances with equal free room, by family and room."""
     counts: Counter[tuple[Family, Resources]] = Counter()
-    rooms = (sameness(instance.offering, instance.free) for instance in instances)
-    for example, count in alike(instances, rooms):
+    offerings, free = [each.offering for each in instances], [each.free for each in instances]
+    for example, count in alike(instances, offerings, free):
         counts[example.offering.type.family, example.free] += count
     return counts
 

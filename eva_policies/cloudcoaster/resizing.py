@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from eva_master.model.catalog import Offering
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.snapshot import SharedInstance, Snapshot
-from eva_master.model.values import alike, sameness
+from eva_master.model.values import alike
 from eva_master.packing.toolkit import OpenInstances
 from eva_policies.cloudcoaster.config import Config
 from eva_policies.cloudcoaster.market import KindPurchases, is_spot, slots_in, slots_of
@@ -49,9 +49,8 @@ def long_load(
         outlasting: Tasks of short jobs on instances for these that have turned out to be long.
     """
     held = static = 0
-    for example, count in alike(
-        shared, (sameness(instance.offering, instance.own) for instance in shared)
-    ):
+    offerings, own = [each.offering for each in shared], [each.own for each in shared]
+    for example, count in alike(shared, offerings, own):
         need, whole = task.demand_on(example.offering.type.family), example.offering.type.capacity
         slots = slots_in(whole, need)
         static += slots * count

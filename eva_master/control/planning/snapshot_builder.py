@@ -52,7 +52,7 @@ from eva_master.model.resources import NOTHING, Resources
 from eva_master.model.values import replace
 from eva_master.packing.room import beside_limits, room_beside, with_lower_limits
 from eva_master.packing.valuation import delays
-from eva_wire.values.ids import Family, InstanceId, JobId, Millis, RunId
+from eva_wire.values.ids import Family, InstanceId, JobId, Millis, RunId, Workload
 from eva_wire.values.states import TERMINAL_RUN, InstanceState, MarketRule, RunState
 
 _OFFERINGS_KEPT = 4_096
@@ -253,14 +253,18 @@ def _views(
         # No plan moves a gang without time to lose.
         together = together or all(_stays(state, job, run) for run in seen)
     views, closed = [], set[InstanceId]()
+    labels: dict[int, Workload] = {}
     for run in seen:
         if run.state in TERMINAL_RUN or run.id in finishing:
             continue
         work, view = told.works[run.id], None
-        beside = _beside(state, job, run)
+        beside = view_cache.is_alone_somewhere and _beside(state, job, run)
         if lone and not run.replicas:
             host = None if run.target is None else state.instances[run.target]
-            label = view_cache.shown_task(voice, job.spec.tasks[run.index]).workload
+            task = job.spec.tasks[run.index]
+            label = labels.get(id(task))
+            if label is None:
+                label = labels[id(task)] = view_cache.shown_task(voice, task).workload
             view = view_cache.kept(run, host, work, beside=beside, label=label)
         if view is None:
             pinned = together if gang else scope.doubled(state, job, run) or scope.pinned([run])

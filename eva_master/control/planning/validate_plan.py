@@ -27,7 +27,7 @@ from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.planning.standing import Line, Pool
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.model.values import by_id, quick
-from eva_master.packing.room import Place
+from eva_master.packing.room import Place, by_offering
 from eva_wire.values.bounds import JobKind
 from eva_wire.values.ids import InstanceId, JobId, OfferingId, RunId, own_run
 
@@ -322,7 +322,7 @@ class _Check:
             if limit is None:
                 continue
             if wanted is None:
-                wanted = Counter(view.offering.id for view in self._now.instances)
+                wanted = Counter(by_offering(self._now.instances))
             wanted[offering] += 1
             if wanted[offering] > limit:
                 return max(keys)

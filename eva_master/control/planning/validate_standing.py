@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from eva_master.model.catalog import Offering, Purchase, tally
+from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Plan, Suspend, pooled
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.standing import Line, Pool
 from eva_master.packing.plan_effect import without_unused
-from eva_master.packing.room import Place, may_buy_one
+from eva_master.packing.room import Place, by_offering, may_buy_one
 from eva_wire.values.ids import InstanceId, JobId, OfferingId, RunId
 
 Chosen = tuple[tuple[JobId, tuple[int, ...]], ...]
@@ -103,11 +104,8 @@ def _pools(
     by_name: dict[str, Pool] = {}
     for pool in sorted(pools, key=lambda it: it.shared):  # members of standing pools are not shared
         open_to = live if pool.shared else allowed
-        fresh = tuple(
-            dict.fromkeys(
-                member for member in pool.members if member in open_to and member not in taken
-            )
-        )
+        lawful = [name for name in pool.members if name in open_to and name not in taken]
+        fresh = tuple(dict.fromkeys(lawful))
         taken.update(fresh)
         earlier = by_name.get(pool.name)
         members = fresh if earlier is None else (*earlier.members, *fresh)
@@ -126,7 +124,7 @@ def _buyable(now: Snapshot, plan: Plan, used: set[int]) -> set[int]:
         return set()
     on_sale: Mapping[OfferingId, Offering] = {offering.id: offering for offering in now.catalog}
     offerings = {launch.key: launch.offering.id for launch in plan.launches}
-    count = tally(view.offering for view in now.instances)
+    count = Counter(by_offering(now.instances))
     count.update(offerings[key] for key in used)
     buyable: set[int] = set()
     for key in keys:

@@ -430,7 +430,7 @@ class Cycle:
     def _look_at_members(self) -> None:
         """Have plans made by which pools give up members for tasks that wait now."""
         context, state = self._context, self._state
-        if all(state.instances[name].owned for name in state.membership.standing):
+        if not state.membership.bought:
             return
         whole = snapshot(state, context.now, context.settings)
         names = concerned(

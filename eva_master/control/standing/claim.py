@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
@@ -110,14 +110,22 @@ class LineClaim:
                 self._offered.add((shape, place))
                 heappush(self._heaps.setdefault(shape, []), place)
 
-    def heads(self, admitted: Callable[[JobId], bool]) -> list[tuple[int, Shape]]:
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """The shapes of tasks that may wait."""
+        return tuple(self._heaps)
+
+    def heads(
+        self, admitted: Callable[[JobId], bool], shapes: Iterable[Shape]
+    ) -> list[tuple[int, Shape]]:
         """The place in the line of the first job with a waiting task of each shape, in order.
 
         Args:
             admitted: Whether tasks of a job may start now, caps apart.
+            shapes: The shapes that are looked at, of those that may wait.
         """
         shape_heads = []
-        for shape in tuple(self._heaps):
+        for shape in shapes:
             place = self._head(shape, admitted)
             if place is not None:
                 shape_heads.append((place, shape))

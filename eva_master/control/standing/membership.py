@@ -40,6 +40,7 @@ class Membership:
 
     Attributes:
         standing: Instances that stay though they are empty.
+        bought: Members of pools that are not owned: they go when no pool has them any more.
         draining: Instances that take no new task by an order or a plan, until they terminate.
         stated: The pools and lines of each partition, by its name, as stated by the last plans.
         reasons: Reasons for which members of pools stay, by the pool's full name.
@@ -48,6 +49,7 @@ class Membership:
 
     def __init__(self) -> None:
         self.standing: dict[InstanceId, None] = {}
+        self.bought: dict[InstanceId, None] = {}
         self.draining: dict[InstanceId, None] = {}
         self.stated: Mapping[str, Statement] = {}
         self.reasons: Mapping[str, str] = {}
@@ -103,8 +105,11 @@ class Membership:
         """An instance was added or replaced."""
         if instance.stands:
             self.standing[instance.id] = None
+            if not instance.owned:
+                self.bought[instance.id] = None
         else:
             self.standing.pop(instance.id, None)
+            self.bought.pop(instance.id, None)
         if instance.drain is not None and instance.state in LIVE:
             self.draining[instance.id] = None
         else:

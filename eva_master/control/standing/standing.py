@@ -88,15 +88,13 @@ class Standing:
         before = self.pool_of
         self.pools, self.lines = pools, lines
         self.pool_of = {
-            InstanceId(str(member)): pool.name
+            member: pool.name
             for pool in pools
-            for member in pool.members
+            for member in pool.instances
             if member not in pool.closed
         }
         names = dict.fromkeys(job for line in lines for job in line.jobs)
-        self.shared = frozenset(
-            InstanceId(str(member)) for pool in pools if pool.shared for member in pool.members
-        )
+        self.shared = frozenset().union(*[pool.instances for pool in pools if pool.shared])
         # The queues of jobs that stood in a line before are still valid.
         self._queues = {job: self._queues.get(job) or queue_of(job) for job in names}
         self._claims = Claims(
@@ -130,7 +128,11 @@ class Standing:
         for instance in pool_of.keys() - self.pool_of.keys():
             self._rooms.drop(instance)
             self._instances.pop(instance, None)
-        changed = (name for name, pool in self.pool_of.items() if pool_of.get(name) != pool)
+        changed = [
+            name
+            for name, pool in self.pool_of.items()
+            if name not in pool_of or pool_of[name] != pool
+        ]
         self._instances.update(dict.fromkeys(changed))
 
     def join(self, job: JobId, queue: Queue, takes: Callable[[Newcomers], bool]) -> bool:
@@ -236,14 +238,14 @@ class Standing:
         """The first head that fits on a member which may be new to it."""
         due = {key for key, at in self._due.items() if at <= now}
         for claim in self._claims.in_turn(due):
-            for place, shape in claim.heads(admitted):
-                place_found = self._find(claim, shape)
-                if place_found is not None:
-                    job = claim.line.jobs[place]
-                    index = claim.first(job, shape)
-                    assert index is not None, "a head waits"
-                    self._pass_over(claim, place_found, admitted, now)
-                    return Head(job, index, place_found)
+            members = {shape: self._find(claim, shape) for shape in claim.shapes}
+            rooms = {shape: name for shape, name in members.items() if name is not None}
+            for place, shape in claim.heads(admitted, rooms):
+                job = claim.line.jobs[place]
+                index = claim.first(job, shape)
+                assert index is not None, "a head waits"
+                self._pass_over(claim, rooms[shape], admitted, now)
+                return Head(job, index, rooms[shape])
             self._claims.sleep(claim)
         return None
 
@@ -266,8 +268,8 @@ class Standing:
         for claim in self._claims.on(at):
             if claim.line.rank <= winner.line.rank or claim.key in self._due:
                 continue
-            heads = claim.heads(admitted)
-            if any(claim.could_use(room, shape) for _, shape in heads):
+            shapes = [shape for shape in claim.shapes if claim.could_use(room, shape)]
+            if claim.heads(admitted, shapes):
                 self._due[claim.key] = Millis(now + patience_ms)
 
     def _look(self, room_of: Callable[[InstanceId], MemberRoom | None]) -> None:

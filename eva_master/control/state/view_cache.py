@@ -302,6 +302,11 @@ class ViewCache:
         """Jobs that are to be alone, of which it matters who else is where they are."""
         return [job for job, places in self._alone.items() if places & self._instances.keys()]
 
+    @property
+    def is_alone_somewhere(self) -> bool:
+        """Whether any job was to be alone when it was last looked at."""
+        return bool(self._alone)
+
     def holds_who_is_alone(self, instance: InstanceId) -> bool:
         """Whether somebody was to be alone on an instance when that was last looked at."""
         return any(instance in places for places in self._alone.values())

@@ -66,13 +66,12 @@ def _valued(offering: Offering, rate: int, settings: Settings) -> Offering:
 
 def _held(state: Records) -> set[OfferingId]:
     """Spot offerings with a live instance, which have not run dry."""
-    live = (state.instances[name] for name in state.live)
+    live = [state.instances[name] for name in state.live]
+    spot = [instance for instance in live if instance.offering.purchase is Purchase.SPOT]
     return {
         instance.offering.id
-        for instance in live
-        if instance.offering.purchase is Purchase.SPOT
-        and instance.up_ms is not None
-        and instance.leaving_ms is None
+        for instance in spot
+        if instance.up_ms is not None and instance.leaving_ms is None
     }
 
 

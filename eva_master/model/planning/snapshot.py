@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from eva_master.model.catalog import Catalog, Offering
@@ -11,7 +12,7 @@ from eva_master.model.planning.estimate import Estimate
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.model.tenants.tenancy import TenantView
-from eva_master.model.values import quick
+from eva_master.model.values import once, quick
 from eva_wire.values.ids import MILLION, Family, InstanceId, JobId, Millis, RunId, Workload
 
 PREVIEW = JobId("preview")
@@ -307,3 +308,15 @@ class Snapshot:
     claims: tuple[Claim, ...] = ()
     unclaimed: bool = False
     work: int = ROUND_WORK
+
+    @property
+    def waiting(self) -> Mapping[JobId, Mapping[RunId, RunView]]:
+        """Task runs without a place that a plan may give one, by job and id."""
+        return once(_waiting, self.runs)
+
+
+def _waiting(runs: tuple[RunView, ...]) -> dict[JobId, dict[RunId, RunView]]:
+    waiting: dict[JobId, dict[RunId, RunView]] = {}
+    for run in [run for run in runs if run.instance is None and not run.pinned]:
+        waiting.setdefault(run.job, {})[run.id] = run
+    return waiting

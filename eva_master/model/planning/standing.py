@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import cast
 
 from eva_master.model.fleet.partitions import ShortJobs
 from eva_master.model.job import Latency
@@ -37,6 +38,11 @@ class Pool:
     closed: tuple[InstanceId | int, ...] = ()
     shared: bool = False
     room_for: int = field(default=0, compare=False)
+
+    @property
+    def instances(self) -> tuple[InstanceId, ...]:
+        """The members of a pool whose new instances have got their names, as live ones have."""
+        return cast("tuple[InstanceId, ...]", self.members)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ class OwnNodes:
 
     def __init__(self, snapshot: Snapshot) -> None:
         instances = snapshot.instances
-        self.views = tuple(view for view in instances if view.offering.purchase is Purchase.OWNED)
+        self.views = tuple([view for view in instances if view.offering.purchase is Purchase.OWNED])
         self._known: dict[tuple[int, ...], bool] = {}
         self._members: dict[JobId, list[RunView]] = {}
         """For gangs of several tasks: their task runs that have a place."""
@@ -45,7 +45,7 @@ class OwnNodes:
 
     def pool(self, reason: str) -> Pool:
         """All of them as a pool."""
-        return Pool(NODES, tuple(view.id for view in self.views), reason)
+        return Pool(NODES, tuple([view.id for view in self.views]), reason)
 
     def hold(self, runs: Sequence[RunView]) -> bool:
         """Whether the nodes, otherwise empty, would hold all of some task runs at once.
@@ -74,6 +74,8 @@ class OwnNodes:
         """
         kinds = {sameness(run.task): run for run in runs}
         fitting = {kind for kind, run in kinds.items() if self.hold((run,))}
+        if len(fitting) == len(kinds):
+            return [*runs], []
         return (
             [run for run in runs if sameness(run.task) in fitting],
             [run for run in runs if sameness(run.task) not in fitting],

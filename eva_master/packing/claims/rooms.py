@@ -16,7 +16,14 @@ from eva_master.model.values import by_id
 from eva_master.packing.deadlines.sparing import would_be_late
 from eva_master.packing.precedence import precedence
 from eva_master.packing.preempting import Member, Room, Victim, VictimSearch
-from eva_master.packing.room import more_of, need_on, room_beside, room_left, with_lower_limits
+from eva_master.packing.room import (
+    by_offering,
+    more_of,
+    need_on,
+    room_beside,
+    room_left,
+    with_lower_limits,
+)
 from eva_master.packing.valuation.job_valuation import JobValuation
 from eva_master.packing.valuation.migration_cost import stop_cost
 from eva_master.packing.valuation.reservation_price import Demand, hosts
@@ -71,7 +78,7 @@ class FreeRoom:
         self._live = {view.id: view for view in snapshot.instances}
         self._runs = by_id(snapshot.runs)
         self._jobs = by_id(snapshot.jobs)
-        used = Counter(view.offering.id for view in snapshot.instances)
+        used = by_offering(snapshot.instances)
         now = snapshot.now_ms
         self._offerings = {view.offering.id: view.offering for view in snapshot.instances}
         self._offerings |= {offering.id: offering for offering in snapshot.catalog}

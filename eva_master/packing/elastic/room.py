@@ -10,7 +10,7 @@ from eva_master.model.job import TaskSpec
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.resources import Resources
-from eva_master.packing.room import more_of, room_left
+from eva_master.packing.room import by_offering, more_of, room_left
 from eva_master.packing.valuation.job_valuation import Rates, pace_of
 from eva_wire.values.ids import Family, InstanceId
 
@@ -65,7 +65,7 @@ def most_now(snapshot: Snapshot, job: JobView) -> int:
     Of what is not used yet; others who wait may want it too.
     """
     task = member_of(snapshot, job).task
-    used = Counter(view.offering.id for view in snapshot.instances)
+    used = by_offering(snapshot.instances)
     on_sale = [
         (offering, more_of(offering, used))
         for offering in snapshot.catalog

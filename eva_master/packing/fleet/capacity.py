@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.resources import NOTHING, Resources
-from eva_master.packing.room import more_of
+from eva_master.packing.room import by_offering, more_of
 from eva_master.packing.valuation.reservation_price import Demand
 from eva_wire.values.ids import Family, InstanceId
 
@@ -119,7 +119,7 @@ def fleet_of(snapshot: Snapshot) -> Fleet:
     Args:
         snapshot: The cluster. Offerings that are out of stock count only with their live instances.
     """
-    live_count = Counter(view.offering.id for view in snapshot.instances)
+    live_count = by_offering(snapshot.instances)
     machines: dict[Family, Counter[Resources]] = {}
     live = fixed_live(snapshot)
     for view in snapshot.instances:

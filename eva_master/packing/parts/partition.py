@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import replace
 
-from eva_master.model.catalog import Offering, tally
+from eva_master.model.catalog import Offering
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Again, Assign, ExtraRun, Loans, Plan, PlanEntry
 from eva_master.model.planning.reasons import Reasons
 from eva_master.model.planning.snapshot import InstanceView, Snapshot
 from eva_master.model.planning.standing import Line, Pool
-from eva_master.packing.room import with_lower_limits
+from eva_master.packing.room import by_offering, with_lower_limits
 from eva_wire.values.ids import InstanceId, JobId
 
 _Members = tuple[InstanceId | int, ...]
@@ -39,7 +39,7 @@ def part(
     instances, others = list[InstanceView](), list[InstanceView]()
     for view in snapshot.instances:
         (instances if belongs(view) else others).append(view)
-    elsewhere = tally(view.offering for view in others)
+    elsewhere = by_offering(tuple(others))
     names = {job.id for job in jobs}
     return replace(
         snapshot,
@@ -63,26 +63,27 @@ def divide(
         jobs: The jobs of the part; none is divided from the instances that it is on.
         rooms: The instances of the part, draining ones included.
     """
-    pieces = [
-        replace(
-            snapshot,
-            jobs=tuple(job for job in snapshot.jobs if (job.id in jobs) is inside),
-            runs=tuple(run for run in snapshot.runs if (run.job in jobs) is inside),
-            instances=tuple(view for view in snapshot.instances if (view.id in rooms) is inside),
-            draining=tuple(view for view in snapshot.draining if (view.id in rooms) is inside),
-        )
-        for inside in (True, False)
-    ]
-    inner, rest = pieces
+    inner = replace(
+        snapshot,
+        jobs=tuple([job for job in snapshot.jobs if job.id in jobs]),
+        runs=tuple([run for run in snapshot.runs if run.job in jobs]),
+        instances=tuple([view for view in snapshot.instances if view.id in rooms]),
+        draining=tuple([view for view in snapshot.draining if view.id in rooms]),
+    )
+    ours = by_offering(inner.instances)
+    others = by_offering(snapshot.instances) - ours
+    inner = replace(inner, catalog=with_lower_limits(snapshot.catalog, others))
     if not inner.jobs and not inner.instances and not inner.draining:
-        return _beside(inner, rest), snapshot
-    return _beside(inner, rest), _beside(rest, inner)
-
-
-def _beside(piece: Snapshot, other: Snapshot) -> Snapshot:
-    """A piece of a snapshot, with limits of offerings lower by the live instances of the other."""
-    elsewhere = tally(view.offering for view in other.instances)
-    return replace(piece, catalog=with_lower_limits(piece.catalog, elsewhere))
+        return inner, snapshot
+    rest = replace(
+        snapshot,
+        catalog=with_lower_limits(snapshot.catalog, ours),
+        jobs=tuple([job for job in snapshot.jobs if job.id not in jobs]),
+        runs=tuple([run for run in snapshot.runs if run.job not in jobs]),
+        instances=tuple([view for view in snapshot.instances if view.id not in rooms]),
+        draining=tuple([view for view in snapshot.draining if view.id not in rooms]),
+    )
+    return inner, rest
 
 
 def without_launched(snapshot: Snapshot, plan: Plan) -> Snapshot:

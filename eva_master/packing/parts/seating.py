@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from eva_master.model.catalog import Offering, tally
+from eva_master.model.catalog import Offering
 from eva_master.model.fleet.partitions import ShortJobs
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
 from eva_master.model.planning.standing import full_name
 from eva_master.model.resources import Resources
 from eva_master.model.values import sameness
-from eva_master.packing.room import more_of, need_on, room_beside, room_left
+from eva_master.packing.room import by_offering, more_of, need_on, room_beside, room_left
 from eva_master.packing.valuation.reservation_price import hosts
 from eva_wire.values.bounds import JobKind
 from eva_wire.values.ids import InstanceId, JobId, OfferingId, RunId
@@ -90,9 +90,10 @@ def waiting(*parts: SeatingPartition) -> list[WaitingUnit]:
     """Task runs of partitions that have no place, gangs whole."""
     units: list[WaitingUnit] = []
     for part in parts:
-        runs = {run.id: run for run in part.seen.runs if run.instance is None and not run.pinned}
+        runs = part.seen.waiting
         for job in part.seen.jobs if runs else ():
-            present = tuple(runs[name] for name in job.runs if name in runs)
+            ours = runs.get(job.id, {})
+            present = tuple([ours[name] for name in job.runs if name in ours]) if ours else ()
             if job.spec.kind is JobKind.GANG and present:
                 units.append(WaitingUnit(part, job, present))
             elif present:
@@ -411,7 +412,7 @@ def _yields(member: SparedMember, unit: WaitingUnit) -> bool:
 
 
 def _slots(seen: Snapshot) -> dict[OfferingId, int]:
-    used = tally(view.offering for view in seen.instances)
+    used = by_offering(seen.instances)
     slots = {offering.id: more_of(offering, used) for offering in seen.catalog}
     return {name: max(0, more) for name, more in slots.items() if more is not None}
 

@@ -26,7 +26,7 @@ def spare_nodes(front: Snapshot, plan: Plan, back: Snapshot) -> frozenset[Instan
         plan: Its plan.
         back: The part of the policy behind; if nothing waits there, no node is spare.
     """
-    if all(run.instance is not None for run in back.runs):
+    if None not in [run.instance for run in back.runs]:
         return frozenset()
     placed = {entry.run: entry.on for entry in plan.entries if isinstance(entry, Assign)}
     used = {*placed.values()}
@@ -79,6 +79,8 @@ def without_members(plan: Plan, nodes: Set[InstanceId]) -> Plan:
 
 def taken(plan: Plan, nodes: Set[InstanceId]) -> frozenset[InstanceId]:
     """Some nodes, without those that a plan makes no use of."""
+    if not nodes:
+        return frozenset()
     used = {entry.on for entry in plan.entries if isinstance(entry, Assign)}
     used |= {member for pool in plan.pools for member in pool.members}
     return frozenset(nodes & used)

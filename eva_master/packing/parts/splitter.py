@@ -22,7 +22,7 @@ from eva_master.model.planning.snapshot import (
 )
 from eva_master.model.planning.standing import Line, Newcomers, Pool
 from eva_master.model.resources import Resources, total
-from eva_master.model.values import replace
+from eva_master.model.values import by_id, replace
 from eva_master.packing.claims.asking import ask
 from eva_master.packing.parts.partition import divide, merge, without_launched
 from eva_master.packing.parts.spare_nodes import spare_nodes, taken, without_members
@@ -114,7 +114,6 @@ class Splitter:
         rooms: Set[InstanceId] = _standing_or_empty(snapshot)
         if not self._shares:
             jobs, rooms = _belonging(snapshot, ours)
-        snapshot = self._outlasting(snapshot, jobs)
         front, back = self._parts(snapshot, jobs, rooms)
         front = _own_pools(replace(front, arrivals=events.front[0], completions=events.front[1]))
         first, first_memory = self._front.plan(front, kept.front)
@@ -147,31 +146,31 @@ class Splitter:
     def _parts(
         self, snapshot: Snapshot, jobs: Set[JobId], rooms: Set[InstanceId]
     ) -> tuple[Snapshot, Snapshot]:
-        parts = divide(snapshot, jobs, rooms)
-        return _shared(*parts, rooms, self._shared_instances) if self._shares else parts
+        front, back = divide(snapshot, jobs, rooms)
+        front = self._outlasting(front)
+        if not self._shares:
+            return front, back
+        return _shared(snapshot, front, back, self._shared_instances)
 
-    def _outlasting(self, snapshot: Snapshot, jobs: Set[JobId]) -> Snapshot:
-        """A snapshot that says which tasks of the front policy's jobs have run for too long."""
-        short, now = self._short, snapshot.now_ms
+    def _outlasting(self, front: Snapshot) -> Snapshot:
+        """The front policy's part, which says which of its tasks have run for too long."""
+        short, now = self._short, front.now_ms
         if short is None:
-            return snapshot
-        long = {
-            run.id
-            for run in snapshot.runs
-            if run.running_since_ms is not None
-            and run.job in jobs
-            and short.outlasted(now - run.running_since_ms)
-        }
-        if not long:
-            return snapshot
-        runs = (replace(run, long=True) if run.id in long else run for run in snapshot.runs)
-        return replace(snapshot, runs=tuple(runs))
+            return front
+        runs = [
+            replace(run, long=True)
+            if run.running_since_ms is not None and short.outlasted(now - run.running_since_ms)
+            else run
+            for run in front.runs
+        ]
+        return replace(front, runs=tuple(runs))
 
     def _ours(self, snapshot: Snapshot, kept: _SplitterMemory) -> frozenset[JobId]:
         """Jobs of the front policy."""
         placed = [run for run in snapshot.runs if run.instance is not None]
         somewhere = {run.job for run in placed}
-        lined = {run.job for run in placed if run.pool.startswith(_FRONT)}
+        pools = _own({run.pool for run in placed})
+        lined = {run.job for run in placed if run.pool in pools} if pools else ()
         ours = set()
         for job in snapshot.jobs:
             if self._shares and not job.stands_in_line:
@@ -316,48 +315,63 @@ def _belonging(snapshot: Snapshot, ours: frozenset[JobId]) -> tuple[Set[JobId], 
 
 def _standing_or_empty(snapshot: Snapshot) -> Set[InstanceId]:
     """The instances of a front policy that shares: in its pools, or empty and in none."""
-    return {
-        view.id
-        for view in (*snapshot.instances, *snapshot.draining)
-        if view.pool.startswith(_FRONT) or not (view.pool or view.residents)
-    }
+    views = (*snapshot.instances, *snapshot.draining)
+    pools = _own({view.pool for view in views})
+    return {view.id for view in views if view.pool in pools or not (view.pool or view.residents)}
+
+
+def _own(pools: Set[str]) -> Set[str]:
+    """The front policy's pools, of some."""
+    return {name for name in pools if name.startswith(_FRONT)}
 
 
 def _shared(
-    front: Snapshot, back: Snapshot, rooms: Set[InstanceId], views: _SharedInstances
+    whole: Snapshot, front: Snapshot, back: Snapshot, views: _SharedInstances
 ) -> tuple[Snapshot, Snapshot]:
     """The snapshots of a sharing front policy and of the back policy, with guests in the latter.
 
     Args:
+        whole: Both parts.
         front: The front part, with all of its jobs.
         back: The back part.
-        rooms: Instances of the front policy.
         views: Views of shared instances of the round before.
     """
+    rooms = {view.id for view in (*front.instances, *front.draining)}
     guests = {
-        run.id for run in front.runs if run.instance is not None and run.instance not in rooms
+        run.id: run for run in front.runs if run.instance is not None and run.instance not in rooms
     }
-    waiting = (
-        run.since_ms for run in back.runs if run.instance is None and run.since_ms is not None
-    )
-    shared = views.of((*front.runs, *back.runs), back.instances, guests)
+    shared, waiting_ms = views.of(whole, back.instances, guests), None
     # Lines of the back policy make sure by themselves that no task is passed over for too long.
-    queue = any(view.pool for view in back.instances)
-    beside = BackPolicyRoom(shared, None if queue else min(waiting, default=None))
+    if not any(view.pool for view in back.instances):
+        waiting = [run for run in back.runs if run.instance is None]
+        times = (run.since_ms for run in waiting if run.since_ms is not None)
+        waiting_ms = min(times, default=None)
+    beside = BackPolicyRoom(shared, waiting_ms)
     if not guests:
         return replace(front, beside=beside), back
-    visiting = tuple(replace(run, pinned=True) for run in front.runs if run.id in guests)
+    stay = [run for run in front.runs if run.id not in guests]
+    hosted = {job.id: job for job in _of(front, guests.keys())}
+    ours = {job.id for job in front.jobs}
+    visiting = {name: replace(run, pinned=True) for name, run in guests.items()}
     back = replace(
         back,
-        jobs=tuple(sorted([*back.jobs, *_of(front, guests)], key=lambda job: job.id)),
-        runs=tuple(sorted([*back.runs, *visiting], key=lambda run: run.id)),
+        jobs=tuple(
+            [
+                hosted.get(job.id, job)
+                for job in whole.jobs
+                if job.id not in ours or job.id in hosted
+            ]
+        ),
+        runs=tuple(
+            [
+                visiting.get(run.id, run)
+                for run in whole.runs
+                if run.job not in ours or run.id in visiting
+            ]
+        ),
     )
-    stay = {run.id for run in front.runs} - guests
     front = replace(
-        front,
-        jobs=tuple(_of(front, stay)),
-        runs=tuple(run for run in front.runs if run.id in stay),
-        beside=beside,
+        front, jobs=tuple(_of(front, {run.id for run in stay})), runs=tuple(stay), beside=beside
     )
     return front, back
 
@@ -366,43 +380,42 @@ class _SharedInstances:
     """Views of shared instances, made anew where an instance has changed since the last round."""
 
     def __init__(self) -> None:
-        self._before: dict[InstanceId, tuple[InstanceView, SharedInstance]] = {}
-        """Instances with no guest, each with the view that its shared view was made of."""
+        self._before: dict[int, tuple[InstanceView, SharedInstance]] = {}
+        """Views of instances with no guest by their identity, each with its shared view."""
         self._amounts: dict[Resources, Resources] = {}
         """Equal amounts are one object, so that instances compare fast."""
 
     def of(
-        self, runs: Iterable[RunView], instances: Iterable[InstanceView], guests: set[RunId]
+        self,
+        whole: Snapshot,
+        instances: tuple[InstanceView, ...],
+        guests: Mapping[RunId, RunView],
     ) -> tuple[SharedInstance, ...]:
         """The shared instances with their free room.
 
         Args:
-            runs: All task runs.
+            whole: All task runs.
             instances: Instances of the back policy.
             guests: Task runs of the front policy on these.
         """
-        known_runs = {run.id: run for run in runs}
-        before, self._before = self._before, {}
+        before, hosts = self._before, {run.instance for run in guests.values()}
         if len(self._amounts) > _AMOUNTS_KEPT:
             self._amounts.clear()
-        views = []
-        for view in instances:
-            if not view.ready or not (view.pool or not guests.issuperset(view.residents)):
-                continue
-            visited = not guests.isdisjoint(view.residents)
-            previous = before.get(view.id)
-            if visited or previous is None or previous[0] is not view:
-                previous = view, self._view(view, known_runs, guests)
-            if not visited:
-                self._before[view.id] = previous
-            views.append(previous[1])
-        return tuple(views)
+        shared = {
+            key: before[key]
+            if key in before and view.id not in hosts
+            else (view, self._view(view, by_id(whole.runs), guests))
+            for key, view in zip(map(id, instances), instances, strict=True)
+            if view.ready and (view.pool or not guests.keys() >= {*view.residents})
+        }
+        self._before = {key: pair for key, pair in shared.items() if pair[0].id not in hosts}
+        return tuple([instance for _, instance in shared.values()])
 
     def _view(
-        self, view: InstanceView, runs: Mapping[RunId, RunView], guests: Set[RunId]
+        self, view: InstanceView, runs: Mapping[RunId, RunView], guests: Mapping[RunId, RunView]
     ) -> SharedInstance:
         kind, amounts = view.offering.type, self._amounts
-        residents = [runs[run] for run in view.residents if run in runs]
+        residents = [guests.get(run, runs[run]) for run in view.residents if run in runs]
         visiting = [run.task for run in residents if run.id in guests and not run.long]
         staying = [run.task for run in residents if run.id not in guests or run.long]
         own = _needed(staying, kind.family)
@@ -430,8 +443,10 @@ def _sharing(front: Plan, back: Plan) -> tuple[Plan, Plan]:
     for pool in front.pools:
         members = pool.members
         if pool.shared and standing:
-            members = tuple(member for member in pool.members if member not in standing)
-            names = dict.fromkeys(standing[member] for member in pool.members if member in standing)
+            members = tuple([member for member in pool.members if member not in standing])
+            names = dict.fromkeys(
+                [standing[member] for member in pool.members if member in standing]
+            )
             claims[pool.name] = (*((pool.name,) if members else ()), *names)
         if members:
             pools.append(replace(pool, members=members))

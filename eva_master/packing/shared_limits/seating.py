@@ -10,7 +10,7 @@ from eva_master.model.catalog import Offering, Purchase, base_family
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.resources import Resources
 from eva_master.packing.quotas import QuotaUse, gpu_needs
-from eva_master.packing.room import more_of, need_on, room_beside
+from eva_master.packing.room import by_offering, more_of, need_on, room_beside
 from eva_master.packing.shared_limits.limit import (
     ALL_INSTANCES,
     NO_OFFERING,
@@ -63,7 +63,7 @@ class SharedRoom:
 
     def __init__(self, snapshot: Snapshot, parts: Parts, shared: SharedLimits) -> None:
         self.snapshot, self.parts, self.shared = snapshot, parts, shared
-        used = Counter(view.offering.id for view in snapshot.instances)
+        used = by_offering(snapshot.instances)
         self.free: dict[Limit, int] = {}
         self.most: dict[Limit, int] = {}
         self._limits: defaultdict[OfferingId, list[Limit]] = defaultdict(list)

@@ -76,7 +76,7 @@ def _empty(context: Context, partition: str) -> Iterator[Instance]:
     state, partitions = context.state, context.settings.partitions
     for name in state.live:
         node = state.instances[name]
-        if not node.owned or node.pool or node.state is not InstanceState.READY:
+        if node.pool or not node.owned or node.state is not InstanceState.READY:
             continue
         if partitions.home(node.partition).name != partition or not state.can_place(name):
             continue

@@ -39,7 +39,7 @@ def adopt(
     pools, lines = named(pools, lines, names)
     context.state.membership.state(partition, pools, lines)
     standing_in = (pool for pool in pools if not pool.shared)
-    members = {InstanceId(str(member)): pool for pool in standing_in for member in pool.members}
+    members = {member: pool for pool in standing_in for member in pool.instances}
     for name in before:
         if name not in members:
             _leave(context, context.state.instances[name])

@@ -14,7 +14,7 @@ from eva_master.model.planning.plan import Assign, ExtraRun, Hold, Plan
 from eva_master.model.planning.snapshot import InstanceView, RunView
 from eva_master.packing.claims.walk import ends_before
 from eva_master.packing.plan_effect import PlanEffect, Unit
-from eva_master.packing.room import more_of
+from eva_master.packing.room import by_offering, more_of
 from eva_wire.values.ids import InstanceId, OfferingId, RunId, job_of
 
 
@@ -107,7 +107,7 @@ class _ClaimCap:
             self._slots.update(dict(claim.slots))
         self._told = {name: claim.refusal for claim in reversed(pending) for name, _ in claim.slots}
         self._offerings = {key: sold.id for key, sold in effect.launched.items()}
-        used = Counter(view.offering.id for view in present.instances)
+        used = by_offering(present.instances)
         self._room = {
             offering.id: more - self._slots[offering.id]
             for offering in present.catalog

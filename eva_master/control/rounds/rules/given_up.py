@@ -9,8 +9,8 @@ may be bought.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from eva_master.control.planning.allowance import allowance
@@ -27,6 +27,7 @@ from eva_master.model.planning.plan import Assign, pooled
 from eva_master.model.planning.snapshot import InstanceView, Snapshot
 from eva_master.model.planning.standing import Line, Pool
 from eva_master.model.records import Instance
+from eva_master.model.values import once, replace
 from eva_master.packing.parts.partition import without_launched
 from eva_master.packing.parts.seating import (
     PoolSeating,
@@ -38,7 +39,7 @@ from eva_master.packing.parts.seating import (
     waiting,
 )
 from eva_master.packing.plan_effect import PlanEffect
-from eva_master.packing.room import with_lower_limits
+from eva_master.packing.room import Place, with_lower_limits
 from eva_wire.values.ids import InstanceId, JobId, Millis, OfferingId, RunId
 from eva_wire.values.states import LIVE
 
@@ -183,18 +184,21 @@ class PoolMembers:
             seen: Snapshot that the policy of the partition may see.
             whole: The cluster.
         """
-        empty = [view for view in seen.instances if not view.residents and _is_member(view)]
+        empty = [view for view in _members(seen.instances) if not view.residents]
         if not empty or self._partition.name not in self._stated:
             return GivenUp(seen)
         own = self._of(self._partition, seen)
         others, waits = self._others(whole), waiting(own)
+        units = self._candidates([*waits, *waiting(*others)], whole)
+        if not units:
+            return GivenUp(seen)
         members = members_of(own, waits, empty)
         parts, cluster = [own, *others], self._cluster_left()
         seating = PoolSeating(parts, cluster, members, refused=self._refused)
         handed: dict[InstanceId, JobId] = {}
         released: dict[InstanceId, JobId] = {}
         seats: list[tuple[tuple[RunId, InstanceId], ...]] = []
-        for unit in self._candidates([*waits, *waiting(*others)], whole):
+        for unit in units:
             if not seating.members:
                 break
             seat = seating.seat(unit)
@@ -289,7 +293,7 @@ class PoolMembers:
         member would never be empty.
         """
         plan = effect.plan
-        views = {view.id: view for view in effect.now.instances if _is_member(view)}
+        views = {view.id: view for view in _members(effect.now.instances)}
         stated = {
             member for pool in plan.pools if not pool.shared for member in pool.members
         } & views.keys()
@@ -321,8 +325,7 @@ class PoolMembers:
             whole: The cluster as it is.
         """
         held = effect.held
-        everywhere = [*whole.instances, *whole.draining] if held else []
-        spared = [view for view in everywhere if _is_member(view)]
+        spared = [*_members(whole.instances), *_members(whole.draining)] if held else []
         if not spared:
             return effect
         taken = {*effect.assigned.values()}
@@ -369,18 +372,13 @@ class PoolMembers:
             effect: Its plan, as limits leave it.
             whole: The cluster as it is.
         """
-        if shown.claims or not any(map(_is_member, whole.instances)):
+        if shown.claims or not _members(whole.instances):
             return frozenset()
-        goes = {
-            run: where if isinstance(where, str) else None for run, where in effect.assigned.items()
-        }
-        placed = tuple(
-            replace(run, instance=goes[run.id], pinned=True) if run.id in goes else run
-            for run in shown.runs
-        )
-        own = self._after(effect, replace(shown, runs=placed))
-        seating = PoolSeating([own], self._cluster_left(len(effect.plan.launches)))
+        own = self._after(effect, _carried_out(shown, effect.assigned))
         units = self._candidates(waiting(own), whole)
+        if not units:
+            return frozenset()
+        seating = PoolSeating([own], self._cluster_left(len(effect.plan.launches)))
         return frozenset(unit.job.id for unit in units if seating.seat(unit, take=False).complete)
 
     # -- partitions ------------------------------------------------------------------------------
@@ -459,7 +457,7 @@ def concerned(
         whole: The cluster.
     """
     home = settings.partitions.home
-    empty = [view for view in whole.instances if not view.residents and _is_member(view)]
+    empty = [view for view in _members(whole.instances) if not view.residents]
     names = set[str]()
     for partition in {home(view.partition).name: home(view.partition) for view in empty}.values():
         members = PoolMembers(
@@ -480,9 +478,26 @@ def concerned(
     return names
 
 
-def _is_member(view: InstanceView) -> bool:
-    """Whether an instance stands in a pool and would go without it."""
-    return bool(view.pool) and view.offering.purchase is not Purchase.OWNED
+def _members(instances: tuple[InstanceView, ...]) -> Sequence[InstanceView]:
+    """The instances that stand in pools and would go without them."""
+    return once(_standing, instances)
+
+
+def _standing(instances: tuple[InstanceView, ...]) -> list[InstanceView]:
+    standing = [view for view in instances if view.pool]
+    return [view for view in standing if view.offering.purchase is not Purchase.OWNED]
+
+
+def _carried_out(shown: Snapshot, places: Mapping[RunId, Place]) -> Snapshot:
+    """A snapshot in which a plan's task runs are placed, those on new instances nowhere."""
+    if not places:
+        return shown
+    live = {run: where if isinstance(where, str) else None for run, where in places.items()}
+    runs = [
+        replace(run, instance=live[run.id], pinned=True) if run.id in live else run
+        for run in shown.runs
+    ]
+    return replace(shown, runs=tuple(runs))
 
 
 def _without(

@@ -6,21 +6,23 @@ limit by its name. Its reason then says no more than that others come first.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from eva_master.control.planning.allowance import Allowance
 from eva_master.control.rounds.rules.cluster_limits import Usage
 from eva_master.control.settings import Limits
-from eva_master.model.catalog import at_price_with_disk, tally
+from eva_master.model.catalog import Offering, at_price_with_disk
 from eva_master.model.planning.plan import Assign
 from eva_master.model.planning.snapshot import RunView
-from eva_master.model.resources import NOTHING
+from eva_master.model.resources import NOTHING, Resources
 from eva_master.model.values import replace
 from eva_master.packing.bins.placement_groups import NO_ROOM
 from eva_master.packing.configuration.unplaced_reason import why_unplaced
 from eva_master.packing.plan_effect import PlanEffect, Unit
-from eva_master.packing.room import more_of, need_on, room_left
+from eva_master.packing.room import Place, by_offering, more_of, need_on, room_left
 from eva_master.packing.valuation.on_demand import can_host
 from eva_wire.values.bounds import JobKind
 from eva_wire.values.ids import InstanceId, JobId, RunId
@@ -77,22 +79,28 @@ class _Seen:
         now, launches = effect.now, effect.plan.launches
         self._effect = effect
         self._known: dict[object, tuple[str, ...]] = {}
-        present = (view.offering for view in (*now.instances, *now.draining))
-        used = tally((*present, *(launch.offering for launch in launches)))
+        used = Counter(by_offering(now.instances))
+        used.update([view.offering.id for view in now.draining])
+        used.update([launch.offering.id for launch in launches])
         self._left = {
             offering.id: more
             for offering in now.catalog
             if (more := more_of(offering, used)) is not None
         }
+        self._usage = Usage(now, limits.limits, limits.owner_of, limits.live + len(launches))
+        self._allowance = None if limits.allowance is None else limits.allowance()
+
+    @cached_property
+    def _free(self) -> Sequence[tuple[Place, Offering, Resources]]:
+        """Room on each instance; looked at only where something is in the way of a task."""
+        effect = self._effect
         closed = {member for pool in effect.plan.pools for member in pool.closed}
-        rooms = room_left(effect.offerings, now.runs, effect.places)
-        self._free = [
+        rooms = room_left(effect.offerings, effect.now.runs, effect.places)
+        return [
             (place, offering, rooms[place])
             for place, offering in effect.offerings.items()
             if place not in closed and NOTHING.fits(rooms[place])
         ]
-        self._usage = Usage(now, limits.limits, limits.owner_of, limits.live + len(launches))
-        self._allowance = None if limits.allowance is None else limits.allowance()
 
     def why(self, run: RunView) -> tuple[str, ...]:
         """The limit in the way of a task, and the disk that it lacks; empty if it has room."""
@@ -100,14 +108,15 @@ class _Seen:
         if key not in self._known:
             if len(self._known) >= _MOST_KINDS:
                 return ()
-            causes = (self._why(run), self._lacking_disk(run))
-            self._known[key] = tuple(filter(None, causes)) if causes[0] else ()
+            limit = self._limit(run)
+            stands = bool(limit) and not self._has_room(run)
+            causes = (limit, self._lacking_disk(run)) if stands else ()
+            self._known[key] = tuple(filter(None, causes))
         return self._known[key]
 
-    def _why(self, run: RunView) -> str:
+    def _limit(self, run: RunView) -> str:
+        """The limit that lets nothing be bought for a task; empty if something may be."""
         now, demand = self._effect.now, run.task.demand
-        if self._has_room(run):
-            return ""
         suits = [offering for offering in now.catalog if can_host(offering, run)]
         sold = [offering for offering in suits if self._left.get(offering.id, 1) > 0]
         buyable = [offering for offering in sold if offering.available(now.now_ms)]
@@ -128,6 +137,8 @@ class _Seen:
     def _lacking_disk(self, run: RunView) -> str:
         """The instance on which a task lacks nothing but disk; empty if there is none."""
         most: tuple[int, InstanceId] | None = None
+        if not any(need.disk_mib for _, need in run.task.demand):
+            return ""
         for place, offering, room in self._free:
             need = run.task.demand_on(offering.type.family)
             if need is None or isinstance(place, int) or need.disk_mib <= room.disk_mib:

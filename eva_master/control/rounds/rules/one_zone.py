@@ -18,9 +18,10 @@ from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.planning.claims import Claim
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, NewInstance, PlanEntry, pooled
-from eva_master.model.planning.snapshot import RunView
+from eva_master.model.planning.snapshot import InstanceView, RunView
+from eva_master.model.values import once
 from eva_master.packing.plan_effect import PlanEffect, without_unused
-from eva_master.packing.room import Place, may_buy_one, need_on
+from eva_master.packing.room import Place, by_offering, may_buy_one, need_on
 from eva_master.packing.zones import is_within, keeps_to_one_zone, zones_of, zones_that_hold
 from eva_wire.values.ids import InstanceId, RunId
 
@@ -68,8 +69,13 @@ def in_one_zone(
 
 
 def _has_zones(effect: PlanEffect) -> bool:
-    views = (*effect.now.instances, *effect.now.draining)
-    return len(zones_of((*effect.now.catalog, *(view.offering for view in views)))) > 1
+    now = effect.now
+    zones = zones_of(now.catalog).union(once(_zones, now.instances), once(_zones, now.draining))
+    return len(zones) > 1
+
+
+def _zones(views: tuple[InstanceView, ...]) -> frozenset[str]:
+    return zones_of([view.offering for view in views])
 
 
 class _Gang:
@@ -158,7 +164,7 @@ class _Gang:
     def _transposed(self, zone: str) -> PlanEffect:
         """The plan with the gang's new instances in a zone, where it sells the same types."""
         effect = self._effect
-        used = Counter(view.offering.id for view in effect.now.instances)
+        used = Counter(by_offering(effect.now.instances))
         used.update(offering.id for offering in effect.launched.values())
         ours = {*self.places_in(effect)} - self._fixed
         launches = []

@@ -17,7 +17,7 @@ from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Hold
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.planning.standing import Pool
-from eva_master.model.values import by_id
+from eva_master.model.values import by_id, sameness
 from eva_master.packing.plan_effect import PlanEffect, Unit
 from eva_master.packing.room import may_buy_one
 from eva_master.packing.valuation.job_valuation import Reservation
@@ -339,6 +339,8 @@ class _Check:
         }
         self._held: dict[RunId, str] = {}
         self._dear: set[OfferingId] = set()
+        self._allowed: dict[tuple[int, ...], int | None] = {}
+        """Results of `_for_pool`."""
 
     def outcome(self) -> tuple[PlanEffect, frozenset[OfferingId]]:
         """The rest of the plan, and the offerings that were too dear."""
@@ -367,7 +369,10 @@ class _Check:
                 continue
             allowed = sum(self._worths.allowed(run, offering) for run in tasks[key])
             if pool is not None:
-                more = self._for_pool(pool, offering)
+                kind = sameness(pool, offering)  # many members are alike
+                if kind not in self._allowed:
+                    self._allowed[kind] = self._for_pool(pool, offering)
+                more = self._allowed[kind]
                 if more is None:
                     continue
                 allowed += more

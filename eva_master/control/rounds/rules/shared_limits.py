@@ -12,6 +12,7 @@ from eva_master.model.catalog import Catalog, Offering, Purchase
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.plan_effect import PlanEffect, Unit
 from eva_master.packing.quotas import Use
+from eva_master.packing.room import by_offering
 from eva_master.packing.shared_limits.limit import ALL_INSTANCES, Limit, LimitKind, LimitUnit
 from eva_master.packing.shared_limits.queue import LAST, RoomBefore, SharedQueue
 from eva_wire.values.ids import InstanceId, JobId, OfferingId, RunId
@@ -57,7 +58,7 @@ class PartitionShare:
         }
         if not contested and not any(limit.kind is LimitKind.OFFERING for limit in kept):
             return seen.catalog
-        used = Counter(view.offering.id for view in seen.instances)
+        used = by_offering(seen.instances)
         return tuple(
             self._lowered(offering, queue, kept, contested, used[offering.id])
             for offering in seen.catalog
