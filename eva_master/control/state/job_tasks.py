@@ -49,8 +49,8 @@ class JobTasks:
     """
 
     __slots__ = (
-        *("_counted", "_done", "_ended", "_headed", "_provided", "_reasons", "_suspended"),
-        *("_waiting",),
+        *("_counted", "_done", "_ended", "_forked", "_headed", "_provided", "_reasons"),
+        *("_suspended", "_waiting"),
         *("by_kind", "counts", "doubled", "gpu_ms", "in_hand"),
         *("measuring", "most_shown", "moving", "touched", "unsettled"),
     )
@@ -64,7 +64,8 @@ class JobTasks:
         self._waiting = None if job.is_gang else _Waiting(job.spec.tasks, self.by_kind)
         self.most_shown = SHOWN_AT_ONCE
         self.gpu_ms = 0
-        self.doubled = DoubledTasks(forked=job.spec.forked)
+        self._forked = job.spec.forked
+        self.doubled = _NONE_DOUBLED
         self.moving = 0
         self.measuring: RunId | None = None
         self._headed = 0
@@ -172,10 +173,16 @@ class JobTasks:
             self.in_hand.pop(name, None)
         waits = waits and new.target is None
         if new.replicas or new.extra:
-            self.doubled.follow(new)
-            waits = self.doubled.waits(new.index)
+            waits = self._follow_doubled(new)
         if self._waiting is not None:
             self._waiting.note(new.index, waits=waits)
+
+    def _follow_doubled(self, run: TaskRun) -> bool:
+        """Follow a run of a task that has several; returns whether the task waits for a plan."""
+        if self.doubled is _NONE_DOUBLED:
+            self.doubled = DoubledTasks(forked=self._forked)
+        self.doubled.follow(run)
+        return self.doubled.waits(run.index)
 
     @property
     def holding(self) -> int:
@@ -404,6 +411,10 @@ class DoubledTasks:
     def unplaced_outputs(self) -> list[RunId]:
         """Extra runs that have succeeded and whose outputs are not in their tasks' place yet."""
         return list(self._unplaced.values())
+
+
+_NONE_DOUBLED = DoubledTasks()
+"""That of all jobs of which no task has had an extra run; nothing is ever added to it."""
 
 
 class _Queue:
