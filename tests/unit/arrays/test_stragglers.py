@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from eva_master.control.planning.validate_plan import reconcile
+from eva_master.control.state.store import State
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.job import Program, TaskSpec
 from eva_master.model.planning.estimate import Estimate, Source
@@ -24,7 +25,17 @@ from eva_master.packing.extra_runs import stragglers
 from eva_master.packing.plan_effect import PlanEffect
 from eva_master.testing.job_views import job_view
 from eva_wire.values.bounds import JobKind
-from eva_wire.values.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload
+from eva_wire.values.ids import (
+    Family,
+    InstanceId,
+    JobId,
+    Millis,
+    Price,
+    RunId,
+    Workload,
+    run_id,
+)
+from tests.fakes.rpc.server import CATALOG, add_instance, add_job, spec
 
 C = Family("c")
 BOX = Offering(InstanceType("c.2", C, Resources(0, 2_000, 8_192)), Price(100_000))
@@ -192,3 +203,17 @@ def test_a_policy_gives_a_task_one_extra_run_and_no_instance_is_launched_for_it(
     shared = (Assign(waiting.id, 0), ExtraRun(LATE.id, 0, "beside it"))
     decision = reconcile(_snapshot(LATE, BUSY, waiting), Plan((new,), shared))
     assert (decision.launches, decision.extras) == ((new,), shared[1:])
+
+
+def test_an_extra_run_of_one_job_says_nothing_of_another_job() -> None:
+    state = State(CATALOG)
+    late, other = (add_job(state, spec(name, tasks=2, kind=JobKind.ARRAY)) for name in "ab")
+    place = add_instance(state)
+    own = next(state.members(late))
+    state.put_run(replace(own, replicas=1))
+    state.put_run(replace(own, id=run_id(late, 0, 1), target=place))
+    assert (state.tasks[late].unplaced, state.tasks[other].unplaced) == (1, 2)
+    waiting = next(state.members(other))
+    state.put_run(replace(waiting, replicas=1))
+    assert state.tasks[other].unplaced == 2
+    assert [len(state.tasks[job].doubled.extras) for job in (late, other)] == [1, 0]
