@@ -132,7 +132,7 @@ class Cluster:
 
     def __init__(self, policy: Policy, table: ThroughputTable) -> None:
         state = State(tuple(offering(*kind) for kind in TYPES))
-        state.set_learned(state.learned.taught(_OWNER, Lessons(throughput=table)))
+        state.teach(_OWNER, Lessons(throughput=table))
         self.machine = Machine(state, Settings(round_gap_ms=1, sync_period_ms=_NEVER_MS))
         self.rounds = 0
         self._policy = policy

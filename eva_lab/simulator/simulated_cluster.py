@@ -192,7 +192,7 @@ class SimulatedCluster:
         self._planner = SimulatedPlanner(
             self.timeline, self.inbox, policy, latency_ms, recorded_rounds, greedy=greedy_rounds
         )
-        self.machine, self.loop = self._boot()
+        self._boot()
         self.loop.start()
         for node in self._settings.nodes.values():
             machine = CloudMachine(node.name, node.offering, start, fence_ms=node.fence_ms)
@@ -201,11 +201,12 @@ class SimulatedCluster:
     def _make_inbox(self) -> VirtualInbox:
         return VirtualInbox(self.timeline)
 
-    def _boot(self) -> tuple[Machine, Loop]:
+    def _boot(self) -> None:
         since = Millis(self.timeline.now() - self._settings.history_kept_ms)
         written = self.journal.load(since)
-        machine = Machine(State.restored(self._catalog, written), self._settings)
-        return machine, self._make_loop(machine)
+        self.machine = Machine(State.restored(self._catalog, written), self._settings)
+        self.state = self.machine.state
+        self.loop = self._make_loop(self.machine)
 
     def _make_loop(self, machine: Machine) -> Loop:
         return Loop(
@@ -226,16 +227,11 @@ class SimulatedCluster:
         Its sessions end, and the agents connect again.
         """
         self.inbox.clear()
-        self.machine, self.loop = self._boot()
+        self._boot()
         for instance in self.workers.agents():
             self.workers.cut(instance, back_after_ms=1_000)
         self.inbox.clear()
         self.loop.start()
-
-    @property
-    def state(self) -> State:
-        """The state of the control loop."""
-        return self.machine.state
 
     @property
     def idle(self) -> bool:

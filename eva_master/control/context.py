@@ -49,7 +49,7 @@ class Context(Turn):
             for run_changes in self.features.run_changes:
                 run_changes(self, old, run)
             run = with_attempt(self.state, old, run, self.now)
-        self.state.put_run(run)
+        self.state.replace_run(old, run)
         for run_changed in self.features.run_changed:
             run_changed(self, old, run)
         self.touch_run(run)

@@ -158,7 +158,7 @@ def _follow_gang(context: Context, job: Job) -> None:
 def _follow_array(context: Context, job: Job) -> None:
     """Move an array on, which does not rest while its tasks come and go."""
     tasks, state = context.state.tasks[job.id], job.state
-    if tasks.counts[RunState.SUCCEEDED] == job.spec.size:
+    if tasks.counts[RunState.SUCCEEDED] == tasks.size:
         context.memory(ArrayMemory).resting.pop(job.id, None)
         _succeed(context, job)
     elif state is not JobState.ENDING and failing.all_over(context, job):

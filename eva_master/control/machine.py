@@ -177,14 +177,16 @@ class Machine:
         for doubted in self.state.boots.doubted_jobs():
             standings.touch_job(doubted)  # that it is held back no more is no event
         while True:
-            if (touched := waiting.take_job()) is not None:
-                job, members = touched
+            if waiting.jobs:
+                job, members = waiting.take_job()
                 converge.converge_job(context, job, members)
                 standings.touch_job(job)
-            elif (run := waiting.take_run()) is not None:
+            elif waiting.runs:
+                run = waiting.take_run()
                 converge.converge_run(context, run)
                 filling.look(context, run)
-            elif (instance := waiting.take_instance()) is not None:
+            elif waiting.instances:
+                instance = waiting.take_instance()
                 converge.converge_instance(context, instance)
                 standings.touch_instance(instance)
             elif not (

@@ -91,9 +91,9 @@ class DelayTable:
         estimate = taken(self.known.get(key), delay_ms, at, _NEVER_DOUBTED_MS)
         slow = self.slow.get(key, 0)
         slow = max(delay_ms, slow - max(0, slow - estimate.value) // _FADES)
-        estimates = bounded({**self.known, key: estimate})
-        every = {**self.slow, key: slow}
-        return DelayTable(estimates, {entry: every.get(entry, 0) for entry in estimates})
+        table = DelayTable({**self.known, key: estimate}, {**self.slow, key: slow})
+        known = bounded(table.known)
+        return table if known is table.known else table.restricted(known)
 
     def relied_on(self, kind: Delay, name: str) -> tuple[int, bool] | None:
         """The part of the estimate that a look-up depends on: equal values give equal look-ups."""

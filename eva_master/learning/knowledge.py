@@ -49,23 +49,20 @@ class Knowledge:
         return self.voices.get(voice, NOTHING)
 
     def taught(self, voice: Voice, lessons: Lessons) -> Knowledge:
-        """Record the lessons of a voice.
-
-        Args:
-            voice: The voice whose jobs taught them.
-            lessons: All lessons about its workloads now.
-
-        Returns:
-            The knowledge, with at most `VOICES_KEPT` voices and `ROWS_KEPT` entries.
-        """
+        """The knowledge with other lessons of one voice, all those about its workloads now."""
         voices = dict(self.voices)
-        before = voices.pop(voice, NOTHING)  # makes it the last one
+        voices.pop(voice, None)  # makes it the last one
         voices[voice] = lessons
-        while len(voices) > VOICES_KEPT:
-            del voices[next(iter(voices))]
-        if lessons.size <= before.size:
-            return replace(self, voices=voices)
-        sizes = {name: lessons_of.size for name, lessons_of in voices.items()}
+        return replace(self, voices=voices)
+
+    def bounded(self) -> Knowledge:
+        """The knowledge with at most `VOICES_KEPT` voices and `ROWS_KEPT` entries."""
+        sizes = {name: lessons.size for name, lessons in self.voices.items()}
+        if len(sizes) <= VOICES_KEPT and sum(sizes.values()) <= ROWS_KEPT:
+            return self
+        voices = dict(self.voices)
+        for name in list(voices)[: max(0, len(voices) - VOICES_KEPT)]:
+            del voices[name], sizes[name]
         for _ in range(sum(sizes.values()) - ROWS_KEPT):
             largest = max(sizes, key=lambda name: sizes[name])
             voices[largest] = voices[largest].without_oldest()

@@ -96,6 +96,8 @@ class InstanceAccount:
 
 Deferred = Callable[[], Json]
 """A document that is made when it is written, of what does not change until then."""
+Documents = dict[str, Json | Deferred]
+"""Documents that have changed since they were written, by name."""
 
 
 @quick

@@ -116,7 +116,7 @@ def _of_size(state: State, run: TaskRun, members: list[TaskRun], now: Millis) ->
 def _teach(state: State, voice: Voice, lessons: Lessons) -> None:
     """Keep what a voice has taught."""
     if lessons is not state.learned.of(voice):
-        state.set_learned(state.learned.taught(voice, lessons))
+        state.teach(voice, lessons)
 
 
 def _taken(state: State, voice: Voice, table: StandaloneTable, workload: Workload) -> bool:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from eva_master.control.measure.throughput import own_family_speed, paces
+from eva_master.control.state.parts.tenant_tally import Stretch
 from eva_master.control.state.records import Records
 from eva_master.control.state.store import State
 from eva_master.model.accounting.cost_sums import CostSums
@@ -261,30 +262,9 @@ def _worked(state: Records, run: TaskRun, elapsed: int, ppm: int) -> int:
     return price * elapsed * ppm * speed.numerator // (speed.denominator * MILLION)
 
 
-def _add(state: State, increment: JobAccount) -> None:
+def _add(state: State, increment: JobAccount, stretch: Stretch | None = None) -> None:
     account = state.job_accounts.get(increment.job)
-    state.put_job_account(increment if account is None else account + increment)
-
-
-def _spend(state: State, accrual: Accrual, instance: InstanceId, until: Millis) -> None:
-    """Count costs of a stretch of time for tenants, workloads and days.
-
-    Args:
-        state: The records, with the accounts of jobs as they are after it.
-        accrual: The costs.
-        instance: The instance.
-        until: The end of the stretch.
-    """
-    since = Millis(until - accrual.elapsed_ms)
-    for increment in accrual.jobs:
-        job = state.jobs.get(increment.job)
-        if job is not None and increment.charged:
-            state.tally.tenants.spend(job.spec.tenant, increment.charged, since, until)
-            state.tally.owner_months.spend(job.spec.owner, increment.charged, since, until)
-        for workload, costs in by_workload(state, instance, increment):
-            if costs != NO_COSTS:
-                state.tally.workloads.add(workload, costs)
-    _spend_by_day(state, accrual.costs, since, until)
+    state.put_job_account(increment if account is None else account + increment, stretch)
 
 
 def _spend_by_day(state: State, costs: CostTotals, since: Millis, until: Millis) -> None:
@@ -331,15 +311,19 @@ def book(state: State, instance: InstanceId, until: Millis) -> None:
     account = state.instance_accounts.get(instance)
     if account is None or account.closed or until <= account.until_ms:
         return
-    accrual = _accrue(state, state.instances[instance], account, until)
+    record, stretch = state.instances[instance], (account.until_ms, until)
+    accrual = _accrue(state, record, account, until)
     state.put_instance_account(accrual.account)
     for increment in accrual.jobs:
-        _add(state, increment)
-    _spend(state, accrual, instance, until)
-    state.tally.book_parts(accrual.parts(state.instances[instance].offering))
+        _add(state, increment, stretch)
+        for workload, costs in by_workload(state, instance, increment):
+            if costs != NO_COSTS:
+                state.tally.workloads.add(workload, costs)
+    _spend_by_day(state, accrual.costs, *stretch)
+    state.tally.book_parts(accrual.parts(record.offering))
     for run, ppm in accrual.paces:
         state.company.add(run, accrual.elapsed_ms, ppm)
-    for tenant, gpu_ms in gpu_time(state, state.instances[instance], accrual.elapsed_ms):
+    for tenant, gpu_ms in gpu_time(state, record, accrual.elapsed_ms):
         state.tally.tenants.held_gpus(tenant, gpu_ms)
 
 

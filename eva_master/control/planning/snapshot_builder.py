@@ -52,14 +52,16 @@ from eva_master.model.resources import NOTHING, Resources
 from eva_master.model.values import replace
 from eva_master.packing.room import beside_limits, room_beside, with_lower_limits
 from eva_master.packing.valuation import delays
-from eva_wire.values.ids import Family, InstanceId, JobId, Millis, RunId, Workload
+from eva_wire.values.ids import Family, InstanceId, JobId, Millis, RunId
 from eva_wire.values.states import TERMINAL_RUN, InstanceState, MarketRule, RunState
 
 _OFFERINGS_KEPT = 4_096
-"""Number of distinct offerings of instances that are interned."""
-_Rest = tuple[InstanceId | None, bool, RemainingWork | None, RunTime | None, Resources, bool]
-"""Inputs of a task run's view beside its record: its place, whether it is pinned, its remaining
-work, its running time, and the last two arguments of `_offered`.
+"""Number of offerings of instances of which the form that policies see is remembered."""
+_Rest = tuple[
+    TaskSpec, InstanceId | None, bool, RemainingWork | None, RunTime | None, Resources, bool
+]
+"""Inputs of a task run's view beside its record: its task as policies see it, its place, whether it
+is pinned, its remaining work, its running time, and the last two arguments of `_offered`.
 """
 ESTIMATED_AT_ONCE = 64
 """Upper limit of the jobs whose estimates one snapshot updates."""
@@ -253,19 +255,18 @@ def _views(
         # No plan moves a gang without time to lose.
         together = together or all(_stays(state, job, run) for run in seen)
     views, closed = [], set[InstanceId]()
-    labels: dict[int, Workload] = {}
+    task: TaskSpec | None = None
     for run in seen:
         if run.state in TERMINAL_RUN or run.id in finishing:
             continue
+        if job.spec.tasks[run.index] is not task:  # else its task is that of the run before
+            task = job.spec.tasks[run.index]
+            shown = view_cache.shown_task(voice, task)
         work, view = told.works[run.id], None
         beside = view_cache.is_alone_somewhere and _beside(state, job, run)
         if lone and not run.replicas:
             host = None if run.target is None else state.instances[run.target]
-            task = job.spec.tasks[run.index]
-            label = labels.get(id(task))
-            if label is None:
-                label = labels[id(task)] = view_cache.shown_task(voice, task).workload
-            view = view_cache.kept(run, host, work, beside=beside, label=label)
+            view = view_cache.kept(run, host, work, beside=beside, label=shown.workload)
         if view is None:
             pinned = together if gang else scope.doubled(state, job, run) or scope.pinned([run])
             pinned = pinned or stays
@@ -276,15 +277,14 @@ def _views(
             if pinned and place is not None and job.buys.alone and place not in closed:
                 free = _free(state, seen, place)
                 closed.add(place)
-            rest = place, pinned, work, ran.get(run.id), free, beside
+            rest = shown, place, pinned, work, ran.get(run.id), free, beside
             view = _view(state, job, run, rest)
         views.append(view)
     return tuple(views)
 
 
 def _view(state: PlanningRecords, job: Job, run: TaskRun, rest: _Rest) -> RunView:
-    place, pinned, work, ran, free, beside = rest
-    task = state.view_cache.shown_task(voice_of(job.spec), job.spec.tasks[run.index])
+    task, place, pinned, work, ran, free, beside = rest
     family = None if place is None else state.instances[place].offering.type.family
     return RunView(
         id=run.id,
@@ -472,15 +472,16 @@ def _with_delays(offering: Offering, measured: dict[str, InstanceType]) -> Offer
 
 
 def _shown(state: PlanningRecords, offering: Offering) -> Offering:
-    """The offering of an instance as policies see it, interned."""
-    interned = state.view_cache.shown_offerings
-    if offering not in interned:
-        if len(interned) >= _OFFERINGS_KEPT:
-            interned.clear()
-        planned = as_planned(_with_delays(offering, state.view_cache.measured))
-        shown = owned.shown(planned)
-        interned[offering] = told_apart(shown) if state.view_cache.by_disk else shown
-    return interned[offering]
+    """The offering of an instance as policies see it; one for equal ones."""
+    view_cache = state.view_cache
+    made = view_cache.shown_offerings.get(id(offering))
+    if made is None or made[0] is not offering:
+        if len(view_cache.shown_offerings) >= _OFFERINGS_KEPT:
+            view_cache.shown_offerings.clear()
+        shown = owned.shown(as_planned(_with_delays(offering, view_cache.measured)))
+        shown = view_cache.shared(told_apart(shown) if view_cache.by_disk else shown)
+        made = view_cache.shown_offerings[id(offering)] = offering, shown
+    return made[1]
 
 
 def _instance_view(state: PlanningRecords, name: InstanceId) -> InstanceView | None:

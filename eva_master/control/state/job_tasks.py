@@ -46,17 +46,20 @@ class JobTasks:
         doubled: Tasks with extra runs.
         moving: Number of task runs on an instance that are to be on another, or on none.
         measuring: The first member of a gang that reports progress, when last looked for.
+        size: How many tasks the job has.
     """
 
     __slots__ = (
         *("_counted", "_done", "_ended", "_forked", "_headed", "_provided", "_reasons"),
         *("_suspended", "_waiting"),
         *("by_kind", "counts", "doubled", "gpu_ms", "in_hand"),
-        *("measuring", "most_shown", "moving", "touched", "unsettled"),
+        *("measuring", "most_shown", "moving", "size", "touched", "unsettled"),
     )
 
     def __init__(self, job: Job) -> None:
-        self.counts: Counter[RunState] = Counter({untouched_state(job): job.spec.size})
+        self.size = job.spec.size
+        self.counts = dict.fromkeys(RunState, 0)
+        self.counts[untouched_state(job)] = self.size
         self.touched: dict[RunId, None] = {}
         self.unsettled: dict[RunId, None] = {}
         self.in_hand: dict[RunId, int] = {}
@@ -129,13 +132,13 @@ class JobTasks:
         """The job's record was replaced: with its outcome what was never touched ends."""
         before, after = untouched_state(old), untouched_state(new)
         if before is not after:
-            rest = self.untouched(new)
-            self.counts[before] -= rest
-            self.counts[after] += rest
+            self.counts[before] -= self.untouched
+            self.counts[after] += self.untouched
 
-    def untouched(self, job: Job) -> int:
+    @property
+    def untouched(self) -> int:
         """How many tasks there are to which nothing has happened."""
-        return job.spec.size - len(self.touched) + len(self.doubled.extras)
+        return self.size - len(self.touched) + len(self.doubled.extras)
 
     def follow(self, old: TaskRun | None, new: TaskRun) -> None:
         """A task run was replaced, maybe for the first time; an extra run may be new (`None`)."""
@@ -327,15 +330,18 @@ class DoubledTasks:
 
     Attributes:
         extras: The extra runs, over or not.
+        covered: Number of tasks that wait for no plan though they wait, since an extra run of them
+            is in hand.
     """
 
     __slots__ = (
         *("_covered", "_forked", "_idle", "_in_hand", "_more"),
-        *("_placed", "_resting", "_states", "_unplaced", "extras"),
+        *("_placed", "_resting", "_states", "_unplaced", "covered", "extras"),
     )
 
     def __init__(self, *, forked: bool = False) -> None:
         self.extras: dict[RunId, None] = {}
+        self.covered = 0
         self._forked = forked
         self._resting: set[RunId] = set()
         """Forks without a place, which wait for no plan."""
@@ -374,6 +380,7 @@ class DoubledTasks:
                 self._unplaced.pop(index, None)
         covered = index in self._idle and index in self._in_hand and not self._forked
         (self._covered.add if covered else self._covered.discard)(index)
+        self.covered = len(self._covered) + len(self._resting)
 
     def _compare(self, states: dict[int, RunState], sign: int) -> None:
         for state in states.values():
@@ -393,11 +400,6 @@ class DoubledTasks:
     def in_hand(self) -> int:
         """How many tasks have an extra run that has an instance or a target."""
         return len(self._in_hand)
-
-    @property
-    def covered(self) -> int:
-        """How many wait for no plan though they wait, since an extra run of them is in hand."""
-        return len(self._covered) + len(self._resting)
 
     def covers(self, index: int) -> bool:
         """Whether a task waits for no plan though it waits, since an extra run is in hand."""

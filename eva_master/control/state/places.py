@@ -50,7 +50,8 @@ class Places:
 
     def coming(self, instance: InstanceId) -> list[TaskRun]:
         """The task runs that are on their way to an instance."""
-        return [self._touched[run] for run in self._coming.get(instance, ())]
+        coming = self._coming.get(instance)
+        return [] if coming is None else list(map(self._touched.__getitem__, coming))
 
     def moving(self) -> tuple[TaskRun, ...]:
         """The running task runs that are to run elsewhere."""

@@ -25,6 +25,7 @@ from eva_master.control.state.parts.over import Over
 from eva_master.control.state.parts.policy_memories import PolicyMemories, memories_of
 from eva_master.control.state.parts.results import Removals
 from eva_master.control.state.parts.sessions import OpenSessions
+from eva_master.control.state.parts.tenant_tally import Stretch
 from eva_master.control.state.places import Places
 from eva_master.control.state.records import total_demand
 from eva_master.control.state.restoring import knowledge, launch, submission
@@ -37,6 +38,8 @@ from eva_master.learning.boots import Boots
 from eva_master.learning.knowledge import Knowledge
 from eva_master.learning.market.spot_market import SpotMarket
 from eva_master.learning.memory_sizes import MemorySizes
+from eva_master.learning.voices.lessons import Lessons
+from eva_master.learning.voices.names import Voice
 from eva_master.model.accounting.totals import Totals
 from eva_master.model.arithmetic.loop_time import AS_LOOP
 from eva_master.model.catalog import Catalog, Offering, quoted_at
@@ -189,7 +192,7 @@ class State:
             self.tasks[job.id] = JobTasks(job)
         else:
             self.tasks[job.id].job_changed(old, job)
-        self.tally.job(old, job, self.tasks[job.id].untouched(job))
+        self.tally.job(old, job, self.tasks[job.id].untouched)
         self.active_load.follow(old, job)
         self.dependencies.follow(job, self.jobs)
         self.dags.follow(job)
@@ -216,15 +219,18 @@ class State:
 
     def put_run(self, run: TaskRun) -> None:
         """Add or replace a task run."""
+        self.replace_run(self.runs.get(run.id), run)
+
+    def replace_run(self, old: TaskRun | None, run: TaskRun) -> None:
+        """Replace the record of a task run, of which `old` is the present one."""
         job = self.jobs[run.job]
-        old = self.runs.get(run.id)
         self._touched[run.id] = run
         self.tasks[run.job].follow(old, run)
         self.view_cache.job_changed(run.job)
         self._unwritten.runs[run.id] = None
         self.tally.run(old, run)
         if run.job in self.active and (run.took_ms or run.state in TERMINAL_RUN):
-            self.finished_tasks.follow(old, run, self.jobs[run.job])
+            self.finished_tasks.follow(old, run, job)
             self.dags.note_finished(job)
         if self._unpublished is not None:
             self._unpublished.runs[run.id] = None
@@ -238,14 +244,17 @@ class State:
                 self._unpublished.moved(place, run.instance)
         self.places.follow(old, run)
         self.gangs.follow(place, run, gang=job.spec.has_mates)
-        self._note_unplaced(job)
+        if (job.id in self.unplaced) is not self._waits(job):
+            self._note_unplaced(job)
         self.suspended.follow_run(old, run, job, self.tasks[run.job])
 
+    def _waits(self, job: Job) -> bool:
+        """Whether a plan should give a task a place; not while no plan is about its job."""
+        placeable = self.tasks[job.id].placeable(job) > 0
+        return placeable and job.id not in self.dependencies and job.id not in self.suspended
+
     def _note_unplaced(self, job: Job) -> None:
-        """Follow whether a plan should give a task a place; not while no plan is about its job."""
-        waits = self.tasks[job.id].placeable(job) > 0
-        waits = waits and job.id not in self.dependencies and job.id not in self.suspended
-        priority = self.dependencies.priority(job)
+        priority, waits = self.dependencies.priority(job), self._waits(job)
         self.unplaced.follow(job, self.tasks.kinds, priority=priority, waits=waits)
 
     def explain(self, run: TaskRun, reason: str) -> None:
@@ -285,10 +294,10 @@ class State:
         if self._unpublished is not None:
             self._unpublished.instances[instance] = None
 
-    def put_job_account(self, account: JobAccount) -> None:
-        """Replace what a job owes."""
+    def put_job_account(self, account: JobAccount, stretch: Stretch | None = None) -> None:
+        """Replace what a job owes; `stretch`: see `Tally.job_account`."""
         before = self.job_accounts.get(account.job)
-        self.tally.job_account(self.jobs.get(account.job), before, account)
+        self.tally.job_account(self.jobs.get(account.job), before, account, stretch)
         self.job_accounts[account.job] = account
         if self._unpublished is not None:
             self._unpublished.jobs[account.job] = None
@@ -324,9 +333,15 @@ class State:
         for voice in self.figures.learn(learned):
             self.prices.rates_changed(voice)
 
+    def teach(self, voice: Voice, lessons: Lessons) -> None:
+        """Keep what the jobs of one voice have taught; written with the next round."""
+        if self.figures.teach(voice, lessons):
+            self.prices.rates_changed(voice)
+
     def write_learned(self) -> None:
-        """Have what was learned since the last time written with the next commit."""
+        """Have what was learned since the last time written with the next commit, within bounds."""
         if self.learned is not self.figures.written:
+            self.set_learned(self.learned.bounded())
             self.figures.written = self.learned
             self._unwritten.values["learned"] = self.learned.to_json
 
@@ -480,15 +495,17 @@ class State:
         """Hand over what has not been written yet; it counts as written from now on."""
         if not self._unwritten:
             return Changes()
-        self._unwritten.values.update(self.tally.take_documents())
+        self.tally.write(self._unwritten.values)
         taken, self._unwritten = self._unwritten, Unwritten()
         feed, self.feed = self.feed, []
         return Changes(
             jobs=tuple(map(self.jobs.__getitem__, taken.jobs)),
             runs=tuple(map(self._touched.__getitem__, taken.runs)),
-            instances=tuple(self.instances[key] for key in taken.instances),
-            job_accounts=tuple(self.job_accounts[key] for key in taken.job_accounts),
-            instance_accounts=tuple(self.instance_accounts[k] for k in taken.instance_accounts),
+            instances=tuple(map(self.instances.__getitem__, taken.instances)),
+            job_accounts=tuple(map(self.job_accounts.__getitem__, taken.job_accounts)),
+            instance_accounts=tuple(
+                map(self.instance_accounts.__getitem__, taken.instance_accounts)
+            ),
             rounds=tuple(taken.rounds),
             values=taken.values,
             explained=tuple(taken.explained),

@@ -14,23 +14,23 @@ from eva_master.control.state.parts.cost_tally import (
 from eva_master.control.state.parts.lending import Lending
 from eva_master.control.state.parts.months import OwnerMonths
 from eva_master.control.state.parts.partition_tally import PartitionTally
-from eva_master.control.state.parts.tenant_tally import TenantTally
+from eva_master.control.state.parts.tenant_tally import Stretch, TenantTally
 from eva_master.model.accounting import pool_costs
 from eva_master.model.accounting.pool_costs import FREE, PoolCost, Stood
 from eva_master.model.accounting.totals import CostTotals, Totals
-from eva_master.model.changes import Deferred, InstanceAccount, JobAccount
+from eva_master.model.changes import Documents, InstanceAccount, JobAccount
 from eva_master.model.planning.plan import Json
 from eva_master.model.records import Instance, Job, TaskRun, untouched_state
 from eva_wire.values.bounds import DEFAULT_TENANT
 from eva_wire.values.ids import Exact
-from eva_wire.values.states import COPY_STATES, JOB_STATES, JobState, RunState
+from eva_wire.values.states import JobState, RunState
 
 
 class Tally:
     """Sums over every record that is added or replaced; forgotten records stay counted.
 
     Attributes:
-        changed: Whether any sum has changed since the last call of `written`.
+        changed: Whether any sum has changed since the last call of `write`.
         tenants: The sums of each tenant, which have documents of their own.
         lending: Terms in force between tenants, which have a document of their own.
         partitions: The sums of each partition, which have documents of their own.
@@ -46,15 +46,19 @@ class Tally:
 
     def __init__(self) -> None:
         self.changed = False
-        self.tenants = TenantTally()
-        self.lending = Lending(self.tenants)
-        self.partitions = PartitionTally()
-        self.types, self.owners = CostTally("cost_by_type/"), CostTally("cost_by_owner/")
-        self.workloads = CostTally("cost_by_workload/", rest=False)
-        self.labels = CostTally("cost_by_label/", leaves=idle_longest_of_commonest_key, rest=False)
-        self.owner_months = OwnerMonths()
-        self.days = CostTally("cost_by_day/", MOST_DAYS, earliest, rest=False)
-        self.parts = CostTally("cost_by_part/", rest=False)
+        self._documents = written = Documents()
+        self.tenants = TenantTally(written)
+        self.lending = Lending(written, self.tenants)
+        self.partitions = PartitionTally(written)
+        self.types = CostTally(written, "cost_by_type/")
+        self.owners = CostTally(written, "cost_by_owner/")
+        self.workloads = CostTally(written, "cost_by_workload/", rest=False)
+        self.labels = CostTally(
+            written, "cost_by_label/", leaves=idle_longest_of_commonest_key, rest=False
+        )
+        self.owner_months = OwnerMonths(written)
+        self.days = CostTally(written, "cost_by_day/", MOST_DAYS, earliest, rest=False)
+        self.parts = CostTally(written, "cost_by_part/", rest=False)
         self._charged = self._idle = self._alone = self._migrations = self._kept = 0
         self._pools: dict[str, PoolCost] = {}
         self._jobs: defaultdict[JobState, int] = defaultdict(int)
@@ -65,15 +69,14 @@ class Tally:
         self.partitions.job(old, new)
         if old is not None and old.history is new.history:
             return
-        before, after = None if old is None else old.history[-1][0], new.history[-1][0]
-        if before == after:
+        if old is not None and old.state is new.state:
             return
         self.changed = True
         self.tenants.job(new.spec.tenant, old, new)
-        self._jobs[JOB_STATES[after]] += 1
+        self._jobs[new.state] += 1
         self._runs[untouched_state(new)] += untouched
-        if old is not None and before is not None:
-            self._jobs[JOB_STATES[before]] -= 1
+        if old is not None:
+            self._jobs[old.state] -= 1
             self._runs[untouched_state(old)] -= untouched
 
     def run(self, old: TaskRun | None, new: TaskRun) -> None:
@@ -84,23 +87,44 @@ class Tally:
             return
         if old.history is new.history and old.moves == new.moves:
             return
-        before, after = old.history[-1][0], new.history[-1][0]
         self.changed = True
         self._migrations += new.moves - old.moves
-        if before != after:
-            self._runs[COPY_STATES[after]] += 1
-            self._runs[COPY_STATES[before]] -= 1
+        if old.state is not new.state:
+            self._runs[new.state] += 1
+            self._runs[old.state] -= 1
 
-    def job_account(self, job: Job | None, old: JobAccount | None, new: JobAccount) -> None:
-        """Follow the new account of a job, which counts for its tenant and its owner."""
+    def job_account(
+        self,
+        job: Job | None,
+        old: JobAccount | None,
+        new: JobAccount,
+        stretch: Stretch | None = None,
+    ) -> None:
+        """Follow the new account of a job, which counts for its tenant and its owner.
+
+        Args:
+            job: The job, if it is known.
+            old: Its account before.
+            new: Its account now.
+            stretch: The stretch of time for which it owes more, which counts in the month of its
+                tenant and its owner; `None` if it counts in no month.
+        """
         self.changed = True
-        tenant, owner = (DEFAULT_TENANT, "") if job is None else (job.spec.tenant, job.spec.owner)
-        charged, alone = (0, 0) if old is None else (old.charged, old.alone)
-        self.tenants.account(tenant, new.charged - charged, new.alone - alone)
-        self.owners.account(owner, new.charged - charged, alone=new.alone - alone)
-        for key, value in () if job is None else job.spec.labels:
-            self.labels.account(f"{key}={value}", new.charged - charged, alone=new.alone - alone)
-        self._alone += new.alone - alone
+        charged, alone = new.charged, new.alone
+        if old is not None:
+            charged, alone = Exact(charged - old.charged), Exact(alone - old.alone)
+        self._alone += alone
+        costs = CostTotals(charged, alone=alone)
+        if job is None:
+            self.tenants.account(DEFAULT_TENANT, charged, alone)
+            self.owners.add("", costs)
+            return
+        self.tenants.account(job.spec.tenant, charged, alone, stretch)
+        self.owners.add(job.spec.owner, costs)
+        if charged and stretch is not None:
+            self.owner_months.spend(job.spec.owner, charged, *stretch)
+        for key, value in job.spec.labels:
+            self.labels.add(f"{key}={value}", costs)
 
     def instance_account(
         self, instance: Instance, old: InstanceAccount | None, new: InstanceAccount
@@ -158,7 +182,7 @@ class Tally:
         )
 
     def restore(self, written: Mapping[str, Json], documents: Mapping[str, Json]) -> None:
-        """Take the sums as the journal has them, see `to_json` and `take_documents`."""
+        """Take the sums as the journal has them, see `to_json` and `write`."""
         for name in ("charged", "idle", "alone", "migrations"):
             setattr(self, f"_{name}", int(str(written[name])))
         self._kept = int(str(written.get("kept", 0)))
@@ -180,26 +204,13 @@ class Tally:
         for sums in (self.days, self.parts):
             sums.restore(documents, CostTotals(whole.charged, whole.idle, whole.alone))
 
-    def take_documents(self) -> dict[str, Json | Deferred]:
-        """The documents of the sums that changed since the last call, by name."""
-        documents: dict[str, Json | Deferred] = {}
+    def write(self, documents: Documents) -> None:
+        """Hand over the documents of the sums that changed since the last call."""
         if self.changed:
             self.changed = False
             documents["totals"] = self.to_json
-            for sums in (
-                self.types,
-                self.owners,
-                self.workloads,
-                self.labels,
-                self.days,
-                self.parts,
-            ):
-                documents.update(sums.take_documents())
-        documents.update(self.tenants.take_documents())
-        documents.update(self.owner_months.take_documents())
-        documents.update(self.lending.take_documents())
-        documents.update(self.partitions.take_documents())
-        return documents
+        documents.update(self._documents)
+        self._documents.clear()
 
     def to_json(self) -> dict[str, Json]:
         """The sums as a document; exact amounts are decimal strings, as in the tables."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from eva_master.model.changes import Deferred, Round
-from eva_master.model.planning.plan import Json
+from eva_master.model.changes import Documents, Round
 from eva_wire.values.ids import InstanceId, JobId, RunId
 
 
@@ -19,7 +18,7 @@ class Unwritten:
     job_accounts: dict[JobId, None] = field(default_factory=dict)
     instance_accounts: dict[InstanceId, None] = field(default_factory=dict)
     rounds: list[Round] = field(default_factory=list)
-    values: dict[str, Json | Deferred] = field(default_factory=dict)
+    values: Documents = field(default_factory=dict)
     explained: dict[JobId, None] = field(default_factory=dict)
 
     def __bool__(self) -> bool:

@@ -39,18 +39,19 @@ _LARGE_GANG, _APART_MS = 100, 10
 
 
 class SortedValues(Generic[K, V]):
-    """Values in the order of their keys; the tuple of them is made anew only after a change."""
+    """Values in the order of their keys; the tuple of them is made anew only after a change.
+
+    Attributes:
+        get: Returns the value of a key, `None` if it has none.
+    """
 
     def __init__(self) -> None:
         self._values: dict[K, V] = {}
+        self.get: Callable[[K], V | None] = self._values.get
         self._keys: list[K] = []
         self._added: list[K] = []
         self._dropped: set[K] = set()
         self._ordered: Views[V] | None = Views()
-
-    def get(self, key: K) -> V | None:
-        """The value of a key, `None` if it has none."""
-        return self._values.get(key)
 
     def put(self, key: K, value: V) -> None:
         """Add or replace a value."""
@@ -129,7 +130,8 @@ class ViewCache:
         basis: The last inputs other than jobs, task runs and instances.
         sources: The inputs of `catalog` and `measured`.
         listed_until: Time at which spot offerings of `catalog` change their value, since pools age.
-        shown_offerings: The offerings of instances as policies see them, by offering.
+        shown_offerings: Offerings of instances by their ids as objects, each with its form that
+            policies see.
         made: Number of views ever made.
         resolved: The learned figures by which plans are made, whose labels the views have.
         revision: Grows with every change that a policy can see, except for the passing of time.
@@ -145,7 +147,7 @@ class ViewCache:
         self.counts: Counter[OfferingId] = Counter()
         self.catalog: Catalog = ()
         self.measured: dict[str, InstanceType] = {}
-        self.shown_offerings: dict[Offering, Offering] = {}
+        self.shown_offerings: dict[int, tuple[Offering, Offering]] = {}
         self.basis: tuple[object, ...] = ()
         self.sources: tuple[object, ...] = ()
         self.missing: tuple[Catalog, tuple[Offering, ...]] = (), ()

@@ -165,6 +165,7 @@ class Turn:
         self.now = Millis(max(now, self.now))
         self.news.clear()
         self.features.begin()
+        self.touched.begin()
         self.outbox.begin(self.now)
 
     # -- touching --------------------------------------------------------------------------------

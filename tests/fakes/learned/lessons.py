@@ -21,4 +21,4 @@ def owner_of(state: State) -> str:
 
 def teach(state: State, lessons: Lessons, owner: str = "") -> None:
     """Have the state know what an owner's jobs have taught."""
-    state.set_learned(state.learned.taught(owner, lessons))
+    state.teach(owner, lessons)

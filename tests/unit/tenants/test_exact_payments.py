@@ -16,7 +16,7 @@ from eva_master.model.accounting.tenants import TenantRules
 from eva_master.model.accounting.totals import TenantTotals, Totals
 from eva_master.model.accounting.worth import Worth
 from eva_master.model.catalog import InstanceType, Offering
-from eva_master.model.changes import Changes
+from eva_master.model.changes import Changes, Documents
 from eva_master.model.events import CancelRequested, JobSubmitted, Phase, PlanReady
 from eva_master.model.fleet.partitions import Partition, Partitions
 from eva_master.model.job import JobSpec, Program, TaskSpec
@@ -161,7 +161,7 @@ def test_readers_see_transfers_at_once() -> None:
 
 
 def test_sums_and_terms_of_older_journals_are_zero() -> None:
-    tally = TenantTally()
+    tally = TenantTally(Documents())
     old = {"charged": "17", "alone": "23", "jobs": {"pending": 2}}
     tally.restore({"tenants/a": old}, Totals())
     sums = tally.totals()["a"]
@@ -169,7 +169,7 @@ def test_sums_and_terms_of_older_journals_are_zero() -> None:
     assert replace(sums, charged=TenantTotals().charged, alone=TenantTotals().alone) == (
         TenantTotals(jobs=sums.jobs)
     )
-    lending = Lending(tally)
+    lending = Lending(Documents(), tally)
     lending.restore({"tenants/a": old})
     assert not lending.in_force()
 

@@ -13,7 +13,7 @@ from eva_master.control.state.parts.tenant_tally import TenantTally
 from eva_master.control.state.store import State
 from eva_master.model.accounting.tenants import TenantRules
 from eva_master.model.accounting.totals import Totals
-from eva_master.model.changes import InstanceAccount, JobAccount
+from eva_master.model.changes import Documents, InstanceAccount, JobAccount
 from eva_wire.values.ids import Exact, InstanceId, JobId, Millis
 from eva_wire.values.states import JobState, RunState
 from tests.fakes.models import model_of
@@ -148,13 +148,16 @@ def test_policies_see_whose_a_job_is() -> None:
 
 
 def test_a_charge_across_the_end_of_a_month_is_of_both() -> None:
-    tally, month_ms = TenantTally(), 31 * 24 * HOUR_MS
-    tally.spend("vision", 70, Millis(0), Millis(HOUR_MS))
-    tally.spend("vision", 100, Millis(month_ms - HOUR_MS), Millis(month_ms + 3 * HOUR_MS))
+    written, month_ms = Documents(), 31 * 24 * HOUR_MS
+    tally = TenantTally(written)
+    tally.account("vision", 70, 0, (Millis(0), Millis(HOUR_MS)))
+    tally.account("vision", 100, 0, (Millis(month_ms - HOUR_MS), Millis(month_ms + 3 * HOUR_MS)))
     sums = tally.totals()["vision"]
     assert (sums.month_ms, sums.month_charged) == (month_ms, 75)
-    (document,) = (make() for make in tally.take_documents().values())
-    again = TenantTally()
+    make = written["tenants/vision"]
+    assert callable(make)
+    document = make()
+    again = TenantTally(Documents())
     again.restore({"tenants/vision": document}, Totals())
     assert again.totals()["vision"] == sums
     again.restore({"tenants/vision": {"charged": "5", "alone": "6", "jobs": {}}}, Totals())

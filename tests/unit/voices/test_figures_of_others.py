@@ -95,7 +95,7 @@ def test_its_owner_s_own_figure_decides_all_the_same(lie: float) -> None:
     cluster = poisoned(lie)
     rates = Lessons().standalone.observe(W, Family("fast"), 10.0, Millis(1))
     rates = rates.observe(W, Family("slow"), 10.0, Millis(1))
-    cluster.state.set_learned(cluster.state.learned.taught("ana", Lessons(standalone=rates)))
+    cluster.state.teach("ana", Lessons(standalone=rates))
     told = remaining.of_spec(cluster.state, spec_of(cluster, STEPS), Millis(cluster.now))
     assert told.longest_ms == 600_000
     assert refusal(cluster.state, spec_of(cluster, DUE), Millis(cluster.now), SETTINGS) is None
@@ -208,7 +208,7 @@ def test_plans_know_of_a_new_owner_s_workload_what_three_others_have_taught() ->
         (run,) = seen.runs
         known = dict(seen.standalone.measured)
         assert (run.task.workload, Family("fast")) not in known, number
-        cluster.state.set_learned(cluster.state.learned.taught(name, taught))
+        cluster.state.teach(name, taught)
     seen = snapshot(cluster.state, Millis(0), SETTINGS)
     (run,) = seen.runs
     assert run.task.workload == W

@@ -40,7 +40,7 @@ def cluster_of(owners_there: int) -> State:
     state = cluster.state
     for number in range(owners_there):
         lessons = taught(number, f"owner{(number + 1) % owners_there}")
-        state.set_learned(state.learned.taught(f"owner{number}", lessons))
+        state.teach(f"owner{number}", lessons)
     return state
 
 
@@ -61,7 +61,7 @@ def test_news_of_one_owner_makes_only_its_own_views_anew() -> None:
     state = cluster_of(OWNERS)
     seen(state)
     before, known = state.view_cache.made, state.figures.resolved
-    state.set_learned(state.learned.taught("owner3", taught(4, "owner5")))
+    state.teach("owner3", taught(4, "owner5"))
     assert not is_news(known, state.figures.resolve(), W), "it calls for no plan"
     state.view_cache.workload_changed(W, "owner3")
     again = seen(state)
@@ -75,7 +75,7 @@ def test_one_that_is_unlike_the_others_is_one_class_more() -> None:
     rates = Lessons().standalone.observe(W, Family("fast"), 1e6, Millis(0))
     seen(state)
     known = state.figures.resolved
-    state.set_learned(state.learned.taught("owner7", Lessons(standalone=rates)))
+    state.teach("owner7", Lessons(standalone=rates))
     assert is_news(known, state.figures.resolve(), W)
     assert len({run.task.workload for run in seen(state).runs}) == 2
 
@@ -90,7 +90,7 @@ def test_company_that_is_as_good_as_plans_assumed_asks_for_no_plan(
     assert known.label("owner1", W) != W, "a label, and so rows, of its own"
     observed = lookup(lessons.throughput, key(W, others)) - less_ppm
     after = lessons.in_company([key(W, others)], observed, Millis(1))
-    state.set_learned(state.learned.taught("owner1", after))
+    state.teach("owner1", after)
     assert state.figures.resolve().throughput is not known.throughput, (
         "plans reckon with it all the same"
     )

@@ -227,7 +227,7 @@ def test_a_flood_of_names_costs_its_owner_alone(monkeypatch: pytest.MonkeyPatch)
         lessons = known.of("ben")
         name = Workload(f"w{number}")
         table = lessons.standalone.observe(name, P3, 1.0, Millis(number))
-        known = known.taught("ben", Lessons(standalone=table))
+        known = known.taught("ben", Lessons(standalone=table)).bounded()
     assert known.of("ana").standalone.lookup(W, P3) == 10.0
     rates = known.of("ben").standalone
     assert len(rates.rates) == len(rates.known.measured) == 19
@@ -244,7 +244,7 @@ def test_every_table_of_the_owner_with_most_gives_way(monkeypatch: pytest.Monkey
     known = Knowledge().taught("ana", full).taught("ben", alone(1.0))
     for number in range(4):
         table = known.of("ben").standalone.observe(Workload(f"w{number}"), P3, 1.0, Millis(2))
-        known = known.taught("ben", Lessons(standalone=table))
+        known = known.taught("ben", Lessons(standalone=table)).bounded()
         assert sum(it.size for it in known.voices.values()) == 5
         kept = known.of("ana")
         assert {entry for entry, _ in kept.throughput.observed} == set(kept.evidence)
@@ -255,7 +255,7 @@ def test_the_number_of_voices_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("eva_master.learning.knowledge.VOICES_KEPT", 3)
     known = Knowledge()
     for name in ("ana", "ben", "ana", "cem", "dan"):
-        known = known.taught(name, alone(10.0))
+        known = known.taught(name, alone(10.0)).bounded()
     assert list(known.voices) == ["ana", "cem", "dan"], "who taught nothing for longest goes"
 
 

@@ -6,6 +6,7 @@ from operator import is_
 
 from eva_master.learning.colocation import DEFAULT_PPM, Key, lookup
 from eva_master.learning.knowledge import Knowledge
+from eva_master.learning.voices.lessons import Lessons
 from eva_master.learning.voices.names import Voice
 from eva_master.learning.voices.resolution import Resolved, known_of, resolve
 from eva_master.model.planning.snapshot import StandaloneRates
@@ -47,6 +48,13 @@ class Figures:
             if new.standalone.known is not old.standalone.known:
                 changed.append(voice)
         return changed
+
+    def teach(self, voice: Voice, lessons: Lessons) -> bool:
+        """Take in new lessons of one voice; whether its standalone rates have changed."""
+        before, self.learned = self.learned.of(voice), self.learned.taught(voice, lessons)
+        if lessons.throughput is not before.throughput:
+            self._looked_up.clear()
+        return lessons.standalone.known is not before.standalone.known
 
     def resolve(self) -> Resolved:
         """The figures for plans; the same object until there is news."""

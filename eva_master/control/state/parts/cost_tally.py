@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from eva_master.model.accounting.totals import NO_COSTS, CostTotals
+from eva_master.model.changes import Documents
 from eva_master.model.planning.plan import Json
 from eva_wire.values.ids import Exact
 
@@ -45,6 +46,7 @@ class CostTally:
     journal has one name; a name takes the document of the one for which it came.
 
     Args:
+        documents: Where documents are put whose sums have changed.
         prefix: Of the names of documents.
         most: So many names.
         leaves: Chooses the name that joins the rest of all, the new one last and the others by the
@@ -55,19 +57,20 @@ class CostTally:
 
     def __init__(
         self,
+        documents: Documents,
         prefix: str,
         most: int = MOST_NAMES,
         leaves: Callable[[Sequence[str]], str] = idle_longest,
         *,
         rest: bool = True,
     ) -> None:
-        self._keeps_rest = rest
+        self._documents, self._keeps_rest = documents, rest
         self._prefix, self._most, self._leaves = prefix, most, leaves
         # The last to which something was booked stands last.
         self._sums: dict[str, CostTotals] = {}
         self._rest = NO_COSTS
-        self._slots: dict[str, int] = {}
-        self._unwritten: dict[str, None] = {}
+        self._slots: dict[str, str] = {}
+        """The document of each name."""
         self._seen: Mapping[str, CostTotals] | None = None
 
     def account(self, name: str, charged: int, idle: int = 0, alone: int = 0) -> None:
@@ -80,19 +83,18 @@ class CostTally:
         if name not in self._sums and (name == REST or not self._take_slot(name)):
             self._rest += more
             return
-        self._sums[name] = self._sums.pop(name, NO_COSTS) + more
-        self._unwritten[name] = None
+        sums = self._sums[name] = self._sums.pop(name, NO_COSTS) + more
+        self._documents[self._slots[name]] = partial(_document, name, sums)
 
     def _take_slot(self, name: str) -> bool:
         """Give a new name a document; returns whether it has one, and does not join the rest."""
         if len(self._sums) < self._most:
-            self._slots[name] = len(self._sums)
+            self._slots[name] = f"{self._prefix}{len(self._sums)}"
             return True
         leaver = self._leaves([*self._sums, name])
         if leaver == name:
             return False
         self._rest += self._sums.pop(leaver)
-        self._unwritten.pop(leaver, None)
         self._slots[name] = self._slots.pop(leaver)
         return True
 
@@ -107,23 +109,20 @@ class CostTally:
         """Restore the sums from the journal.
 
         Args:
-            documents: The documents of the journal, those of `take_documents` among them. An older
-                journal has none: the sums of the accounts restored so far are kept.
+            documents: The documents of the journal. An older journal has none of these sums: those
+                of the accounts restored so far are kept.
             whole: The sums over everything.
         """
-        documents_by_slot = {
+        ours = {
             int(name.removeprefix(self._prefix)): document
             for name, document in documents.items()
             if name.startswith(self._prefix) and isinstance(document, dict)
         }
-        if documents_by_slot:
-            self._slots = {
-                str(documents_by_slot[slot]["name"]): slot for slot in sorted(documents_by_slot)
-            }
-            self._sums = {
-                name: _read(documents_by_slot[slot]) for name, slot in self._slots.items()
-            }
-            self._unwritten = {}
+        if ours:
+            for slot in self._slots.values():
+                self._documents.pop(slot, None)
+            self._slots = {str(ours[at]["name"]): f"{self._prefix}{at}" for at in sorted(ours)}
+            self._sums = {str(ours[at]["name"]): _read(ours[at]) for at in sorted(ours)}
         named = sum(self._sums.values(), NO_COSTS)
         self._rest = CostTotals(
             Exact(whole.charged - named.charged),
@@ -131,16 +130,6 @@ class CostTally:
             Exact(whole.alone - named.alone),
         )
         self._seen = None
-
-    def take_documents(self) -> dict[str, Callable[[], Json]]:
-        """The documents of the names whose sums changed since the last call, by their own names."""
-        if not self._unwritten:
-            return {}
-        changed, self._unwritten = self._unwritten, {}
-        return {
-            f"{self._prefix}{self._slots[name]}": partial(_document, name, self._sums[name])
-            for name in changed
-        }
 
 
 def _document(name: str, sums: CostTotals) -> Json:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 
 from eva_master.control.state.parts.tenant_tally import TenantTally
 from eva_master.model.accounting.ended_jobs import EndedJob
 from eva_master.model.accounting.totals import TenantTotals
+from eva_master.model.changes import Documents
 from eva_master.model.planning.plan import Json
 from eva_master.model.tenants.tenancy import LoanTerms, Transfer
 from eva_wire.values.ids import Exact, JobId, Millis
@@ -39,30 +40,29 @@ class Lending:
     A payment and the matching earnings are booked in one step, as the same integers.
 
     Args:
+        documents: Where documents are put that have changed.
         tenants: The sums of tenants.
 
     Attributes:
         ended: Jobs that are over, of which no plan in force was told, oldest first.
     """
 
-    def __init__(self, tenants: TenantTally) -> None:
-        self.tenants = tenants
+    def __init__(self, documents: Documents, tenants: TenantTally) -> None:
+        self._documents, self.tenants = documents, tenants
         self._agreed: dict[JobId, Agreement] = {}
         self._seen: Mapping[JobId, Agreement] | None = None
-        self._changed = False
         self.ended: tuple[EndedJob, ...] = ()
-        self._ended_changed = False
 
     def note_end(self, job: EndedJob) -> None:
         """Remember a job that is over until a plan that was told of it is carried out."""
         self.ended = (*self.ended, job)[-_MOST_ENDED:]
-        self._ended_changed = True
+        self._documents[_ENDED] = self._written_ended
 
     def forget(self, jobs: Collection[EndedJob]) -> None:
         """Forget jobs that are over, since a plan that was told of them is in force."""
         if jobs and self.ended:
             self.ended = tuple(ended for ended in self.ended if ended not in jobs)
-            self._ended_changed = True
+            self._documents[_ENDED] = self._written_ended
 
     def in_force(self) -> Mapping[JobId, Agreement]:
         """The terms in force, by job."""
@@ -97,7 +97,7 @@ class Lending:
     def end(self, job: JobId) -> None:
         """End the terms of a job, which are booked."""
         if self._agreed.pop(job, None) is not None:
-            self._seen, self._changed = None, True
+            self._terms_changed()
 
     def transfer(self, payments: Iterable[Transfer]) -> None:
         """Book payments by which tenants are made whole."""
@@ -107,20 +107,17 @@ class Lending:
 
     def _put(self, job: JobId, agreed: Agreement) -> None:
         self._agreed[job] = agreed
-        self._seen, self._changed = None, True
+        self._terms_changed()
 
-    def take_documents(self) -> dict[str, Callable[[], Json]]:
-        """The documents of the terms, and of jobs that ended, that changed since the last call."""
-        documents_by_name: dict[str, Callable[[], Json]] = {}
-        if self._changed:
-            self._changed, in_force = False, self.in_force()
-            documents_by_name[_DOCUMENT] = lambda: [
-                _written(agreement) for agreement in in_force.values()
-            ]
-        if self._ended_changed:
-            self._ended_changed, ended = False, self.ended
-            documents_by_name[_ENDED] = lambda: [asdict(ended_job) for ended_job in ended]
-        return documents_by_name
+    def _terms_changed(self) -> None:
+        self._seen = None
+        self._documents[_DOCUMENT] = self._written_terms
+
+    def _written_terms(self) -> Json:
+        return [_written(agreement) for agreement in self._agreed.values()]
+
+    def _written_ended(self) -> Json:
+        return [asdict(ended_job) for ended_job in self.ended]
 
     def restore(self, documents: Mapping[str, Json]) -> None:
         """Restore the terms from the journal; an older journal has no document of them."""
@@ -128,13 +125,12 @@ class Lending:
         assert isinstance(document, list)
         agreements = [_read(item) for item in document if isinstance(item, dict)]
         self._agreed = {agreement.terms.job: agreement for agreement in agreements}
-        self._seen, self._changed = None, False
+        self._seen = None
         # Older journals have no such document: their jobs that ended meanwhile are settled as
         # cancelled.
         ended = documents.get(_ENDED, [])
         assert isinstance(ended, list)
         self.ended = tuple(_ended(item) for item in ended if isinstance(item, dict))
-        self._ended_changed = False
 
 
 def _ended(document: Mapping[str, Json]) -> EndedJob:

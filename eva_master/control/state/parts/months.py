@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import cast
@@ -10,7 +10,7 @@ from typing import cast
 from eva_master.control.state.parts.partition_tally import part_since
 from eva_master.model.accounting.months import MonthCharge, MonthLevel
 from eva_master.model.arithmetic.calendar import month_of
-from eva_master.model.changes import Deferred
+from eva_master.model.changes import Deferred, Documents
 from eva_master.model.planning.plan import Json
 from eva_wire.values.ids import Exact, Millis
 
@@ -23,11 +23,14 @@ class OwnerMonths:
     """Charges of each owner's jobs in the calendar month of the last booking.
 
     Sums of earlier months are dropped with the first booking of another one.
+
+    Args:
+        documents: Where documents are put whose sums have changed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, documents: Documents) -> None:
+        self._documents = documents
         self._sums: dict[str, MonthCharge] = {}
-        self._unwritten: dict[str, None] = {}
         self._seen: Mapping[str, MonthCharge] | None = None
         self._month = Millis(0), Millis(0)
         """The calendar month of the last booking, and the next one."""
@@ -40,10 +43,9 @@ class OwnerMonths:
         if month < sums.month_ms:
             return
         before = sums.charged if month == sums.month_ms else 0
-        self._sums[owner] = MonthCharge(
-            month, Exact(before + part_since(month, charged, since, until))
-        )
-        self._unwritten[owner] = None
+        sums = MonthCharge(month, Exact(before + part_since(month, charged, since, until)))
+        self._sums[owner] = sums
+        self._documents[_PREFIX + owner] = partial(_document, sums)
         self._seen = None
 
     def totals(self) -> Mapping[str, MonthCharge]:
@@ -61,12 +63,7 @@ class OwnerMonths:
             for name, document in documents.items()
             if name.startswith(_PREFIX) and isinstance(document, dict)
         }
-        self._unwritten, self._seen = {}, None
-
-    def take_documents(self) -> dict[str, Callable[[], Json]]:
-        """The documents of the owners whose sums changed since the last call, by name."""
-        changed, self._unwritten = self._unwritten, {}
-        return {_PREFIX + owner: partial(_document, self._sums[owner]) for owner in changed}
+        self._seen = None
 
 
 def _document(sums: MonthCharge) -> Json:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 
 from eva_master.model.accounting.totals import PartitionTotals, Totals
 from eva_master.model.arithmetic.calendar import month_of
-from eva_master.model.changes import InstanceAccount
+from eva_master.model.changes import Documents, InstanceAccount
 from eva_master.model.planning.plan import Json
 from eva_master.model.records import Job
 from eva_master.model.values import replace
@@ -24,11 +24,14 @@ class PartitionTally:
 
     The sums outside all named partitions have no document: they are the rest of the whole. So the
     journal of a cluster that is not divided has no such document.
+
+    Args:
+        documents: Where documents are put whose sums have changed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, documents: Documents) -> None:
+        self._documents = documents
         self._sums: dict[str, PartitionTotals] = {}
-        self._unwritten: dict[str, None] = {}
         self._seen: Mapping[str, PartitionTotals] | None = None
 
     def of(self, partition: str) -> PartitionTotals:
@@ -86,7 +89,7 @@ class PartitionTally:
         self._sums[partition] = sums
         self._seen = None
         if lasts and partition:
-            self._unwritten[partition] = None
+            self._documents[_PREFIX + partition] = partial(_document, sums)
 
     def totals(self) -> Mapping[str, PartitionTotals]:
         """The sums as they are now, by the partition's name on record."""
@@ -98,7 +101,7 @@ class PartitionTally:
         """Restore the sums from the journal; present jobs and tasks are counted already.
 
         Args:
-            documents: The documents of the journal, those of `take_documents` among them.
+            documents: The documents of the journal.
             whole: The sums over all partitions.
         """
         sums_by_name = {
@@ -113,6 +116,8 @@ class PartitionTally:
             idle=Exact(whole.idle - sum(sums.idle for sums in named)),
         )
         present = self._sums
+        for name in present:
+            self._documents.pop(_PREFIX + name, None)
         self._sums = {
             name: replace(
                 sums_by_name.get(name, _NONE),
@@ -121,14 +126,7 @@ class PartitionTally:
             )
             for name in {**present, **sums_by_name}
         }
-        self._unwritten, self._seen = {}, None
-
-    def take_documents(self) -> dict[str, Callable[[], Json]]:
-        """The documents of the partitions whose sums changed since the last call, by name."""
-        if not self._unwritten:
-            return {}
-        changed, self._unwritten = self._unwritten, {}
-        return {_PREFIX + name: partial(_document, self._sums[name]) for name in changed}
+        self._seen = None
 
 
 def this_month(charged: int, since: Millis, until: Millis) -> tuple[Millis, int]:

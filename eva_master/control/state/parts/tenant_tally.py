@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 
 from eva_master.control.state.parts.partition_tally import part_since
 from eva_master.model.accounting.totals import NO_TOTALS, TenantTotals, Totals
 from eva_master.model.arithmetic.calendar import month_of
+from eva_master.model.changes import Documents
 from eva_master.model.planning.plan import Json
 from eva_master.model.records import Job
 from eva_master.model.values import replace
@@ -17,6 +18,8 @@ from eva_wire.values.states import JobState
 
 _PREFIX = "tenants/"
 """Of the names of documents."""
+Stretch = tuple[Millis, Millis]
+"""Beginning and end of a stretch of time."""
 _LATER = (
     "value",
     "paid",
@@ -34,11 +37,14 @@ class TenantTally:
     """Sums that follow jobs and their accounts; what is forgotten stays in them.
 
     An event costs as much as it touches tenants, however many there are.
+
+    Args:
+        documents: Where documents are put whose sums have changed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, documents: Documents) -> None:
+        self._documents = documents
         self._sums: dict[str, TenantTotals] = {}
-        self._unwritten: dict[str, None] = {}
         self._seen: Mapping[str, TenantTotals] | None = None
         self._month = Millis(0), Millis(0)
         """The calendar month of the last booking, and the next one."""
@@ -54,11 +60,27 @@ class TenantTally:
             tenant, replace(sums, jobs={state: count for state, count in jobs.items() if count})
         )
 
-    def account(self, tenant: str, charged: int, alone: int) -> None:
-        """A tenant's jobs owe so much more, and would so much more alone."""
+    def account(
+        self, tenant: str, charged: int, alone: int, stretch: Stretch | None = None
+    ) -> None:
+        """Book to a tenant what its jobs owe, and would owe alone, more than before.
+
+        Args:
+            tenant: The tenant.
+            charged: The charge.
+            alone: The cost alone.
+            stretch: The stretch of time for which they owe it, which counts in its month; `None`
+                if it counts in no month.
+        """
         sums = self._sums.get(tenant, NO_TOTALS)
-        sums = replace(sums, charged=Exact(sums.charged + charged), alone=Exact(sums.alone + alone))
-        self._put(tenant, sums)
+        month, recent = sums.month_ms, sums.month_charged
+        if charged and stretch is not None:
+            month, recent = self._with_month(sums, charged, *stretch)
+        charged, alone = Exact(sums.charged + charged), Exact(sums.alone + alone)
+        self._put(
+            tenant,
+            replace(sums, charged=charged, alone=alone, month_ms=month, month_charged=recent),
+        )
 
     def add(self, tenant: str, more: TenantTotals) -> None:
         """A tenant has so much more."""
@@ -73,20 +95,21 @@ class TenantTally:
         """A job of a tenant succeeded that was worth so much then, in micro-dollars."""
         self.add(tenant, TenantTotals(value=value))
 
-    def spend(self, tenant: str, charged: int, since: Millis, until: Millis) -> None:
-        """Count what a tenant's jobs were charged for a stretch of time, by calendar month."""
+    def _with_month(
+        self, sums: TenantTotals, charged: int, since: Millis, until: Millis
+    ) -> tuple[Millis, Exact]:
+        """The calendar month of a tenant's last booking, with the charges of that month."""
         if not self._month[0] <= until < self._month[1]:
             self._month = month_of(until)
-        month, sums = self._month[0], self._sums.get(tenant, NO_TOTALS)
+        month = self._month[0]
         if month < sums.month_ms:
-            return
+            return sums.month_ms, sums.month_charged
         before = sums.month_charged if month == sums.month_ms else 0
-        recent = Exact(before + part_since(month, charged, since, until))
-        self._put(tenant, replace(sums, month_ms=month, month_charged=recent))
+        return month, Exact(before + part_since(month, charged, since, until))
 
     def _put(self, tenant: str, sums: TenantTotals) -> None:
         self._sums[tenant] = sums
-        self._unwritten[tenant] = None
+        self._documents[_PREFIX + tenant] = partial(_document, sums)
         self._seen = None
 
     def totals(self) -> Mapping[str, TenantTotals]:
@@ -99,8 +122,8 @@ class TenantTally:
         """Restore the sums from the journal.
 
         Args:
-            documents: The documents of the journal, those of `take_documents` among them. A journal
-                older than tenants has none; all its sums belong to the default tenant.
+            documents: The documents of the journal. A journal older than tenants has none of them;
+                all its sums belong to the default tenant.
             whole: The sums over all tenants.
         """
         documents_by_tenant = {
@@ -108,19 +131,13 @@ class TenantTally:
             for name, document in documents.items()
             if name.startswith(_PREFIX) and isinstance(document, dict)
         }
+        for tenant in self._sums:
+            self._documents.pop(_PREFIX + tenant, None)
         self._sums = {tenant: _read(document) for tenant, document in documents_by_tenant.items()}
-        self._unwritten = {}
         if not documents_by_tenant and whole.jobs:
             charged = Exact(whole.charged - whole.idle)
             self._put(DEFAULT_TENANT, TenantTotals(charged, whole.alone, whole.jobs))
         self._seen = None
-
-    def take_documents(self) -> dict[str, Callable[[], Json]]:
-        """The documents of the tenants whose sums changed since the last call, by name."""
-        if not self._unwritten:
-            return {}
-        changed, self._unwritten = self._unwritten, {}
-        return {_PREFIX + tenant: partial(_document, self._sums[tenant]) for tenant in changed}
 
 
 def _document(sums: TenantTotals) -> Json:
