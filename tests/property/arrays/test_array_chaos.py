@@ -155,7 +155,7 @@ def _check_counts(state: State) -> None:
     for name, job in state.jobs.items():
         runs = list(state.members(name))
         tasks = state.tasks[name]
-        assert +tasks.counts == Counter(run.state for run in runs)
+        assert +Counter(tasks.counts) == Counter(run.state for run in runs)
         held = {it.id for it in runs if it.instance is not None or it.target is not None}
         assert tasks.in_hand.keys() == held
         if job.spec.array.concurrency is not None:
@@ -271,7 +271,7 @@ def _check_restart(world: ChaoticWorld) -> None:
     assert dict(again.jobs) == dict(state.jobs)
     assert dict(again.runs) == dict(state.runs)
     for name in state.jobs:
-        assert +again.tasks[name].counts == +state.tasks[name].counts
+        assert again.tasks[name].counts == state.tasks[name].counts
         finished = state.finished_tasks.of(state.jobs[name])
         assert (
             again.tasks[name].counted(finished).ended == state.tasks[name].counted(finished).ended

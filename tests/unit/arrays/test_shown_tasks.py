@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -47,7 +48,7 @@ def test_of_a_large_array_those_are_shown_that_failed_ended_last_or_have_a_place
     assert indices(found)[0] == 1, "the one that ended last"
     assert {0, 2, 3} <= set(indices(found))
     assert len(found.runs) <= SMALL_JOB
-    assert found.states == array.state.tasks[JOB].counts
+    assert found.states == +Counter(array.state.tasks[JOB].counts)
     assert sum(found.states.values()) == 5_000
     array.finish(2, code=1)
     found = record(array)
