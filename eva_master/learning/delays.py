@@ -9,6 +9,7 @@ from enum import StrEnum
 from eva_master.learning.bounds import bounded
 from eva_master.learning.estimate import MeasuredEstimate, taken
 from eva_master.model.planning.plan import Json
+from eva_master.model.values import quick
 from eva_wire.values.ids import Millis
 
 _NEVER_DOUBTED_MS = 1_000
@@ -42,6 +43,7 @@ OF_TYPES = frozenset({Delay.ACQUISITION, Delay.SETUP, Delay.IMAGE})
 """Delays of instance types; the others are of workloads."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class DelayTable:
     """Measured delays, as estimates and recent maxima.
@@ -92,8 +94,8 @@ class DelayTable:
         slow = self.slow.get(key, 0)
         slow = max(delay_ms, slow - max(0, slow - estimate.value) // _FADES)
         table = DelayTable({**self.known, key: estimate}, {**self.slow, key: slow})
-        known = bounded(table.known)
-        return table if known is table.known else table.restricted(known)
+        estimates = bounded(table.known)
+        return table if estimates is table.known else table.restricted(estimates)
 
     def relied_on(self, kind: Delay, name: str) -> tuple[int, bool] | None:
         """The part of the estimate that a look-up depends on: equal values give equal look-ups."""

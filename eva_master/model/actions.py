@@ -134,6 +134,7 @@ class TaskOrder:
     secrets: NeededSecrets | None = None
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class StartTask:
     """Start an attempt; a worker never starts the same (task run, attempt) twice."""
@@ -164,6 +165,7 @@ class FetchFiles:
     order: TaskOrder
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ForgetTask:
     """Acknowledge the exit of an attempt: it is journalled, and the worker may drop its record."""

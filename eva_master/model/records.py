@@ -71,6 +71,7 @@ class Stored:
     work_ms: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class PastAttempt:
     """An attempt of a task run that is over.

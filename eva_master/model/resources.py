@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from eva_master.model.values import quick
 
+
+@quick
 @dataclass(frozen=True, slots=True, order=True)
 class Resources:
     """A demand or a capacity, in integers so that sums are exact.

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from eva_lab.simulator.cluster.work import Checkpoint, SimulatedAttempt
 from eva_master.model.actions import TaskOrder
+from eva_master.model.values import quick
 from eva_wire.values.ids import InstanceId, JobId, Millis, RunId
 
 
@@ -55,6 +56,7 @@ class History:
         """Nothing is logged: this log does not contain ends."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Occupancy:
     """An attempt's time on an instance, in milliseconds of virtual time.

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from eva_master.model.actions import TaskOrder
+from eva_master.model.values import quick
 from eva_wire.values.ids import InstanceId, Millis, RunId
 
 
@@ -90,6 +91,7 @@ class EqualDelays:
         """Do nothing, since no delay depends on the disk."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class MoveDelays:
     """How long starts and stops of one task take, in milliseconds.

@@ -92,7 +92,7 @@ class Accrual:
     @property
     def costs(self) -> CostTotals:
         """All costs of the stretch of time."""
-        alone = sum(increment.alone for increment in self.jobs)
+        alone = sum([increment.alone for increment in self.jobs])
         return CostTotals(Exact(self.charged), Exact(self.idle), Exact(alone))
 
     def parts(self, offering: Offering) -> Iterator[tuple[str, CostTotals]]:
@@ -148,26 +148,10 @@ def _accrue(state: Records, instance: Instance, account: InstanceAccount, until:
     amount = charge(instance, account.until_ms, until)
     residents = state.company.jobs_on(instance.id)
     idle = 0 if residents else amount
-    alone = dict.fromkeys(residents, 0)
-    busy = dict(alone)
-    ppms: list[tuple[RunId, int]] = []
-    for run, count, pace in paces(state, instance.id):
-        ppms.append((run.id, pace.measured_ppm))
-        # Alone, a task would have had one run.
-        alone[run.job] += (
-            0 if run.extra else _worked(state, run, elapsed, pace.expected_ppm) * count
-        )
-        busy[run.job] += elapsed * count
-    charged, extra = _charged(state, instance.id, residents, amount)
-    jobs = tuple(
-        _on_spot(
-            JobAccount(job, Exact(charged[job]), Exact(cost), busy[job], Exact(extra.get(job, 0))),
-            instance,
-            amount,
-            elapsed,
-        )
-        for job, cost in alone.items()
-    )
+    jobs: tuple[JobAccount, ...] = ()
+    ppms: tuple[tuple[RunId, int], ...] = ()
+    if residents:
+        jobs, ppms = _increments(state, instance, residents, amount, elapsed)
     booked = InstanceAccount(
         account.instance,
         until_ms=until,
@@ -176,13 +160,33 @@ def _accrue(state: Records, instance: Instance, account: InstanceAccount, until:
         closed=account.closed,
         standing=_stood(account.standing, instance, amount, idle, elapsed),
     )
-    return Accrual(booked, jobs, tuple(ppms), elapsed, amount, idle)
+    return Accrual(booked, jobs, ppms, elapsed, amount, idle)
+
+
+def _increments(
+    state: Records, instance: Instance, residents: Collection[JobId], amount: int, elapsed: int
+) -> tuple[tuple[JobAccount, ...], tuple[tuple[RunId, int], ...]]:
+    """Increments of the jobs on an instance for a stretch of time, and the paces of its tasks."""
+    alone = dict.fromkeys(residents, 0)
+    busy = dict(alone)
+    ppms: list[tuple[RunId, int]] = []
+    for run, count, pace in paces(state, instance.id):
+        ppms.append((run.id, pace.measured_ppm))
+        if not run.extra:  # Alone, a task would have had one run.
+            alone[run.job] += _worked(state, run, elapsed, pace.expected_ppm) * count
+        busy[run.job] += elapsed * count
+    charged, extra = _charged(state, instance.id, residents, amount)
+    jobs = [
+        JobAccount(job, Exact(charged[job]), Exact(cost), busy[job], Exact(extra.get(job, 0)))
+        for job, cost in alone.items()
+    ]
+    if instance.offering.purchase is Purchase.SPOT:
+        jobs = [_on_spot(account, instance, amount, elapsed) for account in jobs]
+    return tuple(jobs), tuple(ppms)
 
 
 def _on_spot(account: JobAccount, instance: Instance, amount: int, elapsed: int) -> JobAccount:
-    """A job's increment with its part for spot instances, if this is one."""
-    if instance.offering.purchase is not Purchase.SPOT:
-        return account
+    """A job's increment with its part for spot instances, of which this is one."""
     listed: int = account.charged
     if instance.on_demand is not None and amount:
         listed = account.charged * instance.on_demand * elapsed // amount

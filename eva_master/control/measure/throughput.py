@@ -294,7 +294,7 @@ def paces(state: Records, instance: InstanceId) -> Iterator[tuple[TaskRun, int, 
         One task run of each group, how many are in it, and its pace.
     """
     groups = state.company.groups(instance)
-    together = sum([count for _, count in groups]) > 1
+    together = len(groups) > 1 or (bool(groups) and groups[0][1] > 1)
     by_workload: dict[tuple[Voice, Workload], RelativeSpeeds] = {}
     for run, count in groups:
         if state.jobs[run.job].spec.has_mates:

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 from eva_master.control.standing.queue import Shape
 from eva_master.model.resources import Resources
+from eva_master.model.values import quick
 from eva_wire.values.ids import Family, InstanceId
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class MemberRoom:
     """Free room on a member of a pool."""

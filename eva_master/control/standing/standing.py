@@ -16,10 +16,12 @@ from eva_master.control.standing.queue import Queue, Shape
 from eva_master.control.standing.rooms import MemberGroups, MemberRoom
 from eva_master.model.planning.standing import Line, Newcomers, Pool
 from eva_master.model.records import Job, TaskRun
+from eva_master.model.values import quick
 from eva_wire.values.ids import InstanceId, JobId, Millis, RunId
 from eva_wire.values.states import RunState
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Head:
     """The waiting task that is to take room, and where."""

@@ -12,6 +12,7 @@ from functools import lru_cache
 
 from eva_master.model.arithmetic.fixed_point import log_ppm
 from eva_master.model.planning.estimate import LONGEST_MS, Estimate, Source, mean_ms
+from eva_master.model.values import quick
 from eva_wire.values.ids import MILLION
 
 _AVERAGED_FROM = 3
@@ -25,6 +26,7 @@ _FREEDOM_LEAST = 4
 """So many tasks speak for the assumed spread within a job."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Finished:
     """Tasks of one job that are alike and have finished; the order does not matter.

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from eva_master.model.values import quick
 from eva_wire.values.ids import Exact
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class PoolCost:
     """Costs of instances since they stood in a pool.

@@ -37,7 +37,9 @@ class Valuations:
         self._known = known
         self._offerings: JobValuation | None = None
         self._valuations: dict[Voice, JobValuation] = {}
-        self._reservations: dict[Voice, dict[JobId, JobReservations]] = {}
+        self._reservations: dict[JobId, JobReservations] = {}
+        self._jobs: dict[Voice, set[JobId]] = {}
+        """The jobs of each voice that have reservations here."""
 
     def valuation(self, voice: Voice) -> JobValuation:
         """Valuation of a voice's jobs, at the prices of this moment and the rates of the voice."""
@@ -57,27 +59,30 @@ class Valuations:
 
     def reservation(self, job: Job, index: int) -> Reservation:
         """The reservation price of one task of a job, and the offering with that price."""
-        voice = voice_of(job.spec)
-        remembered = self._reservations.setdefault(voice, {})
-        reservations = remembered.get(job.id)
+        reservations = self._reservations.get(job.id)
         if reservations is None:
+            voice = voice_of(job.spec)
             reservations = JobReservations(self.valuation(voice), job.spec)
             if job.state not in TERMINAL_JOB:
-                remembered[job.id] = reservations
+                self._reservations[job.id] = reservations
+                self._jobs.setdefault(voice, set()).add(job.id)
         return reservations[index]
 
     def forget(self, job: Job) -> None:
         """Forget a job, which has ended."""
-        self._reservations.get(voice_of(job.spec), {}).pop(job.id, None)
+        if self._reservations.pop(job.id, None) is not None:
+            self._jobs[voice_of(job.spec)].discard(job.id)
 
     def rates_changed(self, voice: Voice) -> None:
         """Other rates of a voice's workloads are known from now on."""
-        self._reservations.pop(voice, None)
+        for job in self._jobs.pop(voice, ()):
+            del self._reservations[job]
         if (valuation := self._valuations.get(voice)) is not None:
             valuation.follow(self._known(voice))
 
     def prices_changed(self) -> None:
         """Offerings are others, or have other prices, from now on."""
         self._reservations.clear()
+        self._jobs.clear()
         self._valuations.clear()
         self._offerings = None
