@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PROTO_VENV := .venv-proto
 PIP := -m pip install --disable-pip-version-check
 
-.PHONY: setup demo quick test long root explore fuzz faults rest worlds live forked-training check proto bench bench-compare bundle wheels lock clean
+.PHONY: setup demo quick test long every root explore fuzz faults rest worlds live forked-training check lint generated proto bench bench-compare bundle wheels lock clean
 
 setup: $(VENV)/.done
 
@@ -32,6 +32,10 @@ test: setup
 # their examples; some minutes.
 long: setup
 	$(BIN)/python -m tests --long
+
+# What both of these run, at once: a property's first examples are tried a single time.
+every: setup
+	$(BIN)/python -m tests --every
 
 # Tests that need root, most of them dockerd too, long or not.
 root: setup
@@ -79,8 +83,14 @@ forked-training: setup
 	nice $(BIN)/python -m benchmarks.forked_training --model images --model characters
 	nice $(BIN)/python -m benchmarks.forked_training --seeds 1
 
-check: setup proto
+check: generated lint
+
+# The code for the wire is the one that the contracts give.
+generated: proto
 	git diff --exit-code -- '*/_proto/*'
+
+# Format, lint, types, layers, links, sizes, words.
+lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy

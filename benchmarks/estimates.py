@@ -16,8 +16,8 @@ import time
 import tracemalloc
 from collections.abc import Callable, Sequence
 from random import Random
-from types import FrameType
 
+from benchmarks.calls import Calls
 from benchmarks.harness import Figures, publish, surroundings
 from eva_master.control.measure.estimates import JobEstimates
 from eva_master.control.state.finished import FinishedTasks
@@ -110,18 +110,10 @@ class _Array:
 
 
 def _calls(work: Callable[[], None]) -> int:
-    calls = 0
-
-    def count(frame: FrameType, event: str, arg: object) -> None:  # noqa: ARG001
-        nonlocal calls
-        calls += event in ("call", "c_call")
-
-    sys.setprofile(count)
-    try:
+    calls = Calls(builtins=True)
+    with calls.counting():
         work()
-    finally:
-        sys.setprofile(None)
-    return calls
+    return calls.made
 
 
 def _cpu_s(work: Callable[[], None]) -> float:

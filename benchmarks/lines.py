@@ -13,8 +13,8 @@ import argparse
 import statistics
 import sys
 from collections.abc import Sequence
-from types import FrameType
 
+from benchmarks.calls import Calls
 from benchmarks.harness import Figures, publish
 from eva_master.control.machine import Machine
 from eva_master.control.settings import Settings
@@ -94,24 +94,16 @@ class Cluster:
         run, place, attempt = self._running.pop(0)
         ended = WorkerReported(place, 1, (RunReport(run, attempt, Phase.EXITED, exit_code=0),))
         self._now += 1
-        calls = 0
-
-        def count(frame: FrameType, event: str, arg: object) -> None:  # noqa: ARG001
-            nonlocal calls
-            calls += event in ("call", "c_call")
-
-        sys.setprofile(count)
-        try:
+        calls = Calls(builtins=True)
+        with calls.counting():
             actions = self._machine.handle([ended], Millis(self._now))
-        finally:
-            sys.setprofile(None)
         if not any(
             isinstance(action, StartTask) and action.instance == place for action in actions
         ):
             raise RuntimeError(f"the room of {run} was not taken in the turn that heard of it")
         self._machine.take_changes()
         self._answer(actions)
-        return calls
+        return calls.made
 
     def _tell(self, event: Event) -> None:
         self._now += 1

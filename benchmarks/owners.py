@@ -12,12 +12,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from random import Random
-from types import FrameType
-from typing import TYPE_CHECKING
 
+from benchmarks.calls import Calls
 from benchmarks.harness import Figures, publish, surroundings
 from eva_lab.runs import Chosen, measured_interference, named_policy, prepared
 from eva_lab.simulator.run import Setup, Simulation
@@ -28,32 +26,9 @@ from eva_master.model.trace import Trace
 from eva_master.packing.local_search import search
 from eva_wire.values.ids import Workload
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 JOBS, OWNERS, SEEDS = 120, 50, 3
 MOST_COST, MOST_WORK = 1.03, 1.10
 """Goals: so many times what one owner costs, and as much work."""
-
-
-class _Counter:
-    """Counts calls of functions while it is asked to."""
-
-    def __init__(self) -> None:
-        self.calls = 0
-
-    @contextmanager
-    def counting(self) -> Iterator[None]:
-        """Count the calls of a block."""
-
-        def count(frame: FrameType, event: str, arg: object) -> None:  # noqa: ARG001
-            self.calls += event == "call"
-
-        sys.setprofile(count)
-        try:
-            yield
-        finally:
-            sys.setprofile(None)
 
 
 def _owned(trace: Trace, owners: int, workloads: int, seed: int) -> Trace:
@@ -98,7 +73,7 @@ def measure(load: Load, owners: int) -> tuple[float, int]:
     trace = _owned(drawn, owners, load.workloads, load.seed)
     idle, _ = named_policy("no_packing")
     setup = Setup(trace, catalog, idle, truth=measured_interference())
-    setup, counter = prepared(Chosen(load.policy, {}), setup), _Counter()
+    setup, calls = prepared(Chosen(load.policy, {}), setup), Calls()
     plan, make = setup.policy.plan, cycle.snapshot
 
     class Counted:
@@ -109,11 +84,11 @@ def measure(load: Load, owners: int) -> tuple[float, int]:
 
         def plan(self, *arguments: object) -> object:
             """Plan, and count the calls."""
-            with counter.counting():
+            with calls.counting():
                 return plan(*arguments)  # type: ignore[arg-type]
 
     def snapshot(*arguments: object) -> object:
-        with counter.counting():
+        with calls.counting():
             return make(*arguments)  # type: ignore[arg-type]
 
     # The search in Python, so that its calls count too.
@@ -123,7 +98,7 @@ def measure(load: Load, owners: int) -> tuple[float, int]:
         outcome = Simulation(replace(setup, policy=Counted())).run()  # type: ignore[arg-type]
     finally:
         cycle.snapshot, search.compiled = make, compiled
-    return outcome.cost_usd, counter.calls
+    return outcome.cost_usd, calls.made
 
 
 def ratios(load: Load, owners: int, seeds: int) -> tuple[float, float]:

@@ -1,8 +1,9 @@
 """Runs the tests: those that compute, and beside them those that mostly wait.
 
 Tests that take long are left out, unless they alone are asked for (`--long`). So are two of three
-examples of property tests with many, all of which are drawn there. Tests that need root
-are left out of both, unless they alone are asked for, long or not (`--root`).
+examples of property tests with many, all of which are drawn there. Both lists are run as one, in
+which each example is tried once, by `--every`. Tests that need root are left out of all these,
+unless they alone are asked for, long or not (`--root`).
 
 The output of the former is shown as it comes, that of the latter when they are over. Each part ends
 with pytest's closing line, and both lines are repeated at the end, with the tests that failed.
@@ -47,9 +48,11 @@ _NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 LISTS = {
     "": "not root and not long",
     "long": "not root and (long or drawn)",
+    "every": "not root",
     "root": "root",
 }
 """By name, the markers of the tests that run together; the first list has no option."""
+_OF_NEARLY_ALL_FILES = ("", "every")
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ def parts(which: str, files: Sequence[str] = (), colour: bool = False) -> tuple[
         colour: Whether the first part's output is to have colours.
     """
     # Tests that take long wait for longer, and few of them compute.
-    beside = "5" if which == "long" else "3"
+    beside = "5" if which in ("long", "every") else "3"
     chosen = f"{LISTS[which]} and not waits"
     main = ("-m", chosen, "--durations=30", "-n", "4", "--dist", "worksteal", *files)
     shown = ("--color=yes",) if colour else ()
@@ -106,11 +109,12 @@ def files_of(which: str, tests: Path = _TESTS) -> list[str]:
     tests that take long or need root. Of files that cannot be imported the workers will complain.
 
     Args:
-        which: The name of the list, a key of `LISTS`. Nearly all files have tests of the first, so
-            of that one those not compiled are collected, and no files are named.
+        which: The name of the list, a key of `LISTS`. Where nearly all files have tests of it,
+            those not compiled are collected, and no files are named.
         tests: Where the files are.
     """
-    files = [file for file in sorted(tests.rglob("test_*.py")) if which or not _compiled(file)]
+    named = which not in _OF_NEARLY_ALL_FILES
+    files = [file for file in sorted(tests.rglob("test_*.py")) if named or not _compiled(file)]
     names = [os.path.relpath(file) for file in files]
     shares = min(len(names), os.cpu_count() or 1)
     running = [
@@ -128,7 +132,7 @@ def files_of(which: str, tests: Path = _TESTS) -> list[str]:
         said = process.communicate()[0].decode(errors="replace")
         whole = process.returncode in (0, _NOTHING_COLLECTED)
         found.update(_COLLECTED.findall(said) if whole else names[n::shares])
-    return sorted(found) if which else []
+    return sorted(found) if named else []
 
 
 def _compiled(test: Path) -> bool:
@@ -247,12 +251,15 @@ def _write(out: IO[bytes], text: str) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m tests", description=__doc__)
     group = parser.add_mutually_exclusive_group()
-    group.add_argument("--long", action="store_true", help="run what takes long, and nothing else")
-    group.add_argument("--root", action="store_true", help="run what needs root, and nothing else")
-    chosen = parser.parse_args()
-    if chosen.root and os.geteuid() != 0:
+    for name, told in (
+        ("long", "run what takes long, and nothing else"),
+        ("every", "run these too, and each example once"),
+        ("root", "run what needs root, and nothing else"),
+    ):
+        group.add_argument(f"--{name}", dest="which", action="store_const", const=name, help=told)
+    which = parser.parse_args().which or ""
+    if which == "root" and os.geteuid() != 0:
         parser.error("only root can run the tests that need root")
-    which = "long" if chosen.long else "root" if chosen.root else ""
     if not which:
         os.environ[FEWER_EXAMPLES] = "1"
     shown = parts(which, files_of(which), sys.stdout.isatty())

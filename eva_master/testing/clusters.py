@@ -30,11 +30,28 @@ TASKS = (
     task("elsewhere", x=(0, 1, 1)),  # a family that is not on sale
 )
 
+# Made once: Hypothesis looks at each strategy that it meets for the first time.
+_SOMETIMES = st.booleans()
+_LIMITS = st.one_of(st.none(), st.none(), st.integers(0, 3))
+_DELAYS_MS = st.sampled_from([0, 0, 0, 60_000])
+_SPECS = st.sampled_from(TASKS)
+_MEMBERS = st.sampled_from([1, 1, 1, 2, 3])
+_PINNED = st.sampled_from([False, False, True])
+_KINDS = st.sampled_from(JobKind)
+_LEFT_S = st.sampled_from([None, 0, 100, 5_000, 5_500, 60_000])
+_THROUGHPUTS = st.dictionaries(
+    st.tuples(
+        st.sampled_from(["gpu", "small", "any"]),
+        st.sampled_from([("gpu",), ("small",), ("any",), ("any", "small")]),
+    ),
+    st.sampled_from([0.3, 0.6, 0.9, 1.0]),
+    max_size=4,
+)
+
 
 @st.composite
 def clusters(draw: st.DrawFn) -> Snapshot:
     """Draw a catalog with limits, live instances, jobs in every state, and what was learned."""
-    limits = st.one_of(st.none(), st.none(), st.integers(0, 3))
     cluster = Cluster(
         *(
             offer(
@@ -42,8 +59,8 @@ def clusters(draw: st.DrawFn) -> Snapshot:
                 size,
                 usd,
                 family=family,
-                limit=draw(limits),
-                until=START + draw(st.sampled_from([0, 0, 0, 60_000])),
+                limit=draw(_LIMITS),
+                until=START + draw(_DELAYS_MS),
             )
             for name, size, usd, family in CATALOG
         )
@@ -52,34 +69,23 @@ def clusters(draw: st.DrawFn) -> Snapshot:
     for offering in cluster.catalog:
         for number in range(draw(st.integers(0, 2 if offering.limit is None else offering.limit))):
             name = f"i-{offering.type.name}-{number}"
-            cluster.instance(name, offering.type.name, ready=draw(st.booleans()))
+            cluster.instance(name, offering.type.name, ready=draw(_SOMETIMES))
             room[name] = offering.type.family, offering.type.capacity
     for number in range(draw(st.integers(0, 8))):
-        spec = draw(st.sampled_from(TASKS))
-        tasks = [spec] * draw(st.sampled_from([1, 1, 1, 2, 3]))
-        places = [_resident(room, spec) if draw(st.booleans()) else None for _ in tasks]
+        spec = draw(_SPECS)
+        tasks = [spec] * draw(_MEMBERS)
+        places = [_resident(room, spec) if draw(_SOMETIMES) else None for _ in tasks]
         cluster.job(
             f"job-{number}",
             *tasks,
             on=places,
-            running=draw(st.booleans()),
-            pinned=draw(st.sampled_from([False, False, True])),
-            kind=draw(st.sampled_from(JobKind)),
+            running=draw(_SOMETIMES),
+            pinned=draw(_PINNED),
+            kind=draw(_KINDS),
             priority=draw(st.integers(0, 1)),
-            left_s=draw(st.sampled_from([None, 0, 100, 5_000, 5_500, 60_000])),
+            left_s=draw(_LEFT_S),
         )
-    cluster.throughput = table(
-        draw(
-            st.dictionaries(
-                st.tuples(
-                    st.sampled_from(["gpu", "small", "any"]),
-                    st.sampled_from([("gpu",), ("small",), ("any",), ("any", "small")]),
-                ),
-                st.sampled_from([0.3, 0.6, 0.9, 1.0]),
-                max_size=4,
-            )
-        )
-    )
+    cluster.throughput = table(draw(_THROUGHPUTS))
     return cluster.snapshot()
 
 

@@ -8,6 +8,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import wraps
 from typing import Any, ClassVar
 
 import pytest
@@ -149,10 +150,21 @@ def drawn(examples: int) -> settings:
 
 
 def with_found(test: Callable[..., None]) -> Callable[..., None]:
-    """Have a test over clusters begin with those that policies once failed on."""
-    for snapshot in FOUND.values():
-        test = example(snapshot=snapshot)(test)
-    return test
+    """Have a test over clusters begin with those that policies once failed on, by their names.
+
+    Hypothesis writes down each example before it is tried, which for a whole cluster takes longer
+    than most policies' plans.
+    """
+
+    @wraps(test)
+    def over(*arguments: Any, snapshot: Snapshot | str, **more: Any) -> None:
+        cluster = FOUND[snapshot] if isinstance(snapshot, str) else snapshot
+        test(*arguments, snapshot=cluster, **more)
+
+    begins: Callable[..., None] = over
+    for name in FOUND:
+        begins = example(snapshot=name)(begins)
+    return begins
 
 
 class PolicySuite:
@@ -193,8 +205,8 @@ class PolicySuite:
     # -- plans over a cluster's life ---------------------------------------------------------------
 
     @drawn(8)
-    @with_found
     @given(snapshot=clusters())
+    @with_found
     def test_plans_are_lawful_over_a_cluster_s_life(
         self, variant: Variant, snapshot: Snapshot
     ) -> None:
@@ -231,8 +243,8 @@ class PolicySuite:
         assert plan.launches == with_limits.launches
 
     @drawn(8)
-    @with_found
     @given(snapshot=clusters())
+    @with_found
     def test_a_plan_that_was_carried_out_is_followed_by_none(
         self, variant: Variant, snapshot: Snapshot
     ) -> None:
@@ -246,8 +258,8 @@ class PolicySuite:
         assert quiet(again), again
 
     @drawn(8)
-    @with_found
     @given(snapshot=clusters())
+    @with_found
     def test_an_unchanging_cluster_comes_to_rest_and_stays_at_rest(
         self, variant: Variant, snapshot: Snapshot
     ) -> None:
@@ -265,8 +277,8 @@ class PolicySuite:
             assert quiet(plan), plan
 
     @drawn(8)
-    @with_found
     @given(snapshot=clusters())
+    @with_found
     def test_a_cluster_comes_to_rest_while_jobs_come_and_go(
         self, variant: Variant, snapshot: Snapshot
     ) -> None:
@@ -341,8 +353,8 @@ class PolicySuite:
         assert set(moved) <= waited, plan
 
     @drawn(7)
-    @with_found
     @given(snapshot=clusters())
+    @with_found
     def test_reasons_decide_nothing(self, explained: Variant, snapshot: Snapshot) -> None:
         """Where reasons can be left out, the plan is the same without them."""
         policy, terse = explained.make(explained=True), explained.make(explained=False)

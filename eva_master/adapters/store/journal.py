@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from operator import itemgetter
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -303,6 +304,7 @@ class SqlJournal:
             yield connection
 
 
+@cache
 def upsert(table: Table, dialect: str) -> Insert:
     """A statement that inserts rows of `table`, or replaces those that are there.
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
@@ -15,6 +16,9 @@ from eva_master.ports import Policy, PolicyKind
 
 if TYPE_CHECKING:
     from eva_master.app.sections.base import OnePolicySection, PolicySection
+
+_adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
+"""By the class of a config, what checks options by the types of its fields; it is slow to make."""
 
 
 def config_of(kind: PolicyKind, preset: str | None, options: Mapping[str, Any]) -> Any:
@@ -29,7 +33,7 @@ def config_of(kind: PolicyKind, preset: str | None, options: Mapping[str, Any]) 
         pydantic.ValidationError: An option has a wrong type or value.
     """
     chosen = kind.presets.get(preset or "", {})
-    return TypeAdapter(kind.config).validate_python({**chosen, **options})
+    return _adapter(kind.config).validate_python({**chosen, **options})
 
 
 def policy_config(section: OnePolicySection, kind: PolicyKind) -> Any:

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import boto3
+import botocore.session
 import pytest
 
 from tests.fakes.patience import DEADLINE_S
@@ -34,6 +35,9 @@ AHEAD = "p9.48xlarge"
 
 LOST = "lost"
 """A fault: the call is carried out, and its answer comes too late."""
+
+# Descriptions of services are large, and each session would read them anew.
+botocore.session.create_loader = functools.cache(botocore.session.create_loader)
 
 
 class Aws:

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -131,7 +131,7 @@ def test_workers_are_given_the_files_of_their_list(tmp_path: Path) -> None:
     def names(which: str) -> list[str]:
         return [Path(file).name for file in files_of(which, tmp_path)]
 
-    assert names("") == []
+    assert names("") == names("every") == []
     assert names("long") == ["test_drawn.py", "test_long one.py"]
     assert names("root") == ["test_root.py"]
     (tmp_path / "test_broken.py").write_text("def test_b(: pass\n")
@@ -143,8 +143,8 @@ def test_parts_without_and_with_files() -> None:
     """Tests that wait are in one folder; without any of a list's there, none is found."""
     unit, whole = "tests/unit/test_a.py", "tests/e2e/test_b.py"
     for part, expected in zip(
-        (*parts(""), *parts("long", [whole, unit]), *parts("root", [unit])),
-        ([], ["tests/e2e"], [whole, unit], [whole], [unit], ["tests/e2e"]),
+        (*parts(""), *parts("every"), *parts("long", [whole, unit]), *parts("root", [unit])),
+        ([], ["tests/e2e"], [], ["tests/e2e"], [whole, unit], [whole], [unit], ["tests/e2e"]),
         strict=True,
     ):
         assert [it for it in part.command if it.startswith("tests/")] == expected
@@ -155,12 +155,15 @@ def lists() -> dict[str, Callable[[Collection[str]], bool]]:
 
     The second part of each command looks for tests from end to end alone.
     """
-    found: dict[str, Callable[[Collection[str]], bool]] = {}
-    for which in LISTS:
-        for part in parts(which):
-            expression = part.command[part.command.index("-m", 2) + 1]
-            found[f"{which or 'test'}: {part.name}"] = partial(_chosen, expression)
-    return found
+    names = [which for which in LISTS if which != "every"]
+    return {f"{which or 'test'}: {name}": it for which in names for name, it in chosen(which)}
+
+
+def chosen(which: str) -> Iterator[tuple[str, Callable[[Collection[str]], bool]]]:
+    """The parts of a list: whether a test is in them, by its markers."""
+    for part in parts(which):
+        expression = part.command[part.command.index("-m", 2) + 1]
+        yield part.name, partial(_chosen, expression)
 
 
 def _chosen(expression: str, markers: Collection[str]) -> bool:
@@ -174,6 +177,15 @@ def test_every_combination_of_markers_is_in_one_list_and_drawn_tests_among_the_l
             assert first.startswith("root") == ("root" in markers)
             again = "drawn" in markers and first.startswith("test")
             assert more == ([first.replace("test:", "long:")] if again else [])
+
+
+def test_every_test_without_root_is_in_one_part_of_the_list_of_all_these() -> None:
+    for count in range(len(MARKERS) + 1):
+        for markers in combinations(MARKERS, count):
+            (first, *_) = [name for name, chooses in lists().items() if chooses(markers)]
+            which, _, part = first.partition(": ")
+            found = [name for name, chooses in chosen("every") if chooses(markers)]
+            assert found == ([] if which == "root" else [part])
 
 
 _LISTING = """

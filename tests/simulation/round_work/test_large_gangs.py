@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,6 +10,7 @@ from functools import partial
 
 import pytest
 
+from benchmarks.calls import Calls
 from eva_lab.runs import named_policy
 from eva_lab.simulator.cluster.work import Work
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
@@ -95,19 +95,11 @@ LIVES = {
 
 def calls_of_a_member(life: Callable[[int], SimulatedCluster], members: int) -> float:
     """Calls of functions of the control loop in the life of a gang, per member."""
-    world, calls = life(members), 0
-
-    def count(frame, event: str, argument: object) -> None:
-        nonlocal calls
-        calls += event == "call" and "eva_master/control/" in frame.f_code.co_filename
-
-    sys.setprofile(count)
-    try:
+    world, calls = life(members), Calls(below="eva_master/control/")
+    with calls.counting():
         world.run(lambda: world.state.counters.completions == 1, limit_ms=3_600_000)
-    finally:
-        sys.setprofile(None)
     assert world.state.counters.completions == 1
-    return calls / members
+    return calls.made / members
 
 
 @pytest.mark.parametrize("life", LIVES)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
-from types import FrameType
 
 import pytest
 
+from benchmarks.calls import Calls
 from eva_lab.runs import named_policy
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.rounds import cycle
@@ -70,16 +69,12 @@ def chain(jobs: int) -> Counts:
         (offer("four", (0, 4, 16), 0.2, setup_s=10),), Watched(counts), settings=SETTINGS
     )
 
-    def count(frame: FrameType, event: str, arg: object) -> None:
-        counts.calls += event == "call"
-
     def ended() -> bool:
         return world.state.counters.completions == jobs + 1
 
-    patch = pytest.MonkeyPatch()
-    patch.setattr(cycle, "snapshot", snapshot)
-    sys.setprofile(count)
-    try:
+    calls = Calls()
+    with pytest.MonkeyPatch.context() as patch, calls.counting():
+        patch.setattr(cycle, "snapshot", snapshot)
         for number in range(jobs):
             before = (JobId(f"c{number - 1:04}-{number}"),) if number else ()
             spec = JobSpec(
@@ -90,11 +85,9 @@ def chain(jobs: int) -> Counts:
             world.submit(spec)
         world.submit(JobSpec("small", "one", (task(any=(0, 1, 1)),), duration_ms=5_000))
         done = world.run(ended, limit_ms=jobs * 120_000 + 600_000)
-    finally:
-        sys.setprofile(None)
-        patch.undo()
     assert done
     assert all(job.state is JobState.SUCCEEDED for job in world.state.jobs.values())
+    counts.calls = calls.made
     counts.views = world.state.view_cache.made
     return counts
 

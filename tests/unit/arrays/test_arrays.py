@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from benchmarks.calls import Calls
 from eva_master.control import converge
 from eva_master.control.machine import Machine
 from eva_master.control.settings import Settings
@@ -280,18 +280,10 @@ def test_a_task_that_backs_off_keeps_no_other_waiting() -> None:
 
 def calls(work: Any) -> int:
     """How many functions of the control loop something calls."""
-    made = 0
-
-    def count(_frame: object, event: str, _arg: object) -> None:
-        nonlocal made
-        made += event == "call"
-
-    sys.setprofile(count)
-    try:
+    counted = Calls()
+    with counted.counting():
         work()
-    finally:
-        sys.setprofile(None)
-    return made
+    return counted.made
 
 
 def test_an_event_costs_the_same_in_an_array_of_any_size() -> None:

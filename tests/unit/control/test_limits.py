@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
+from benchmarks.calls import Calls
 from eva_master.control.machine import Machine
 from eva_master.control.rounds.rules import caps
 from eva_master.control.rounds.rules.cluster_limits import Usage
@@ -183,19 +182,11 @@ def _calls_of_a_cut(tasks: int) -> float:
     runs = [run for run in cluster.machine.state.runs if run.startswith("more")]
     launches = (NewInstance(key, OFFERING) for key in range(tasks))
     plan = Plan(tuple(launches), tuple(Assign(run, key) for key, run in enumerate(runs)))
-    count = 0
-
-    def called(_frame: object, kind: str, _argument: object) -> None:
-        nonlocal count
-        count += kind == "call"
-
-    sys.setprofile(called)
-    try:
+    calls = Calls()
+    with calls.counting():
         cluster.machine.handle([PlanReady(2, plan, None)], later)
-    finally:
-        sys.setprofile(None)
     assert len(cluster.placed()) == tasks
-    return count / tasks
+    return calls.made / tasks
 
 
 def test_a_plan_that_limits_cut_takes_as_long_for_each_task_however_many_there_are() -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from itertools import combinations
-from types import FrameType
 
 import pytest
 
+from benchmarks.calls import Calls
 from eva_master.model.planning.snapshot import Snapshot, ThroughputTable
 from eva_master.packing.local_search.cost_model import CostWeights
 from eva_master.packing.local_search.load_cache import Load, LoadCache
@@ -52,19 +51,11 @@ def test_losses_follow_the_table_and_no_other_sets_are_looked_at(others, most) -
     held = loads(cache, problem)
     losses = {classes: load.lost for classes, load in held.items()}
     later = Problem(snapshot_of(*after), Valuation())
-    calls = 0
-
-    def count(frame: FrameType, event: str, arg: object) -> None:
-        nonlocal calls
-        calls += event == "call" and "load_cache" in frame.f_code.co_filename
-
-    sys.setprofile(count)
-    try:
+    calls = Calls(below="load_cache")
+    with calls.counting():
         assert cache.serves(later, CostWeights())
-    finally:
-        sys.setprofile(None)
     fresh = LoadCache(later, CostWeights())
     assert loads(fresh, later).keys() == held.keys()
     expected = {classes: load.lost for classes, load in loads(fresh, later).items()}
     assert {classes: cache.lost(load) for classes, load in held.items()} == expected != losses
-    assert calls <= most
+    assert calls.made <= most

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
+from benchmarks.calls import Calls
 from eva_master.packing.configuration.build import configure, waiting
 from eva_master.packing.local_search import reference
 from eva_master.packing.local_search.cost_model import CostWeights
@@ -18,36 +16,23 @@ from eva_master.packing.problem import Problem, Valuation
 from eva_master.testing.snapshots import Cluster, offer, task
 
 
-class Calls:
-    """Counts the calls of functions in trials."""
-
-    def __init__(self) -> None:
-        self.trials: list[int] = []
-
-    def __call__(self, frame: object, event: str, argument: object) -> None:
-        self.trials[-1] += event in ("call", "c_call")
-
-
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
-    counted, attempt = Calls(), Searching.attempt
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Calls of functions in each trial."""
+    trials, attempt = list[int](), Searching.attempt
 
-    def profiled(self, *arguments) -> bool:
-        counted.trials.append(0)
-        sys.setprofile(counted)
-        try:
+    def counted(self, *arguments) -> bool:
+        calls = Calls(builtins=True)
+        with calls.counting():
             kept = attempt(self, *arguments)
-        finally:
-            sys.setprofile(None)
-        if kept:  # which goes through all instances once
-            counted.trials[-1] = 0
+        trials.append(0 if kept else calls.made)  # One that is kept goes through all instances.
         return kept
 
-    monkeypatch.setattr(Searching, "attempt", profiled)
-    return counted
+    monkeypatch.setattr(Searching, "attempt", counted)
+    return trials
 
 
-def calls_of_a_trial(members: int, calls: Calls) -> float:
+def calls_of_a_trial(members: int, calls: list[int]) -> float:
     """Calls of functions in a trial of a search over a gang of which each member is alone."""
     catalog = offer("small", (0, 2, 4), 0.1), offer("large", (0, 4, 8), 0.25)
     cluster = Cluster(*catalog).job("g", *[task("w", any=(0, 2, 4))] * members)
@@ -55,13 +40,13 @@ def calls_of_a_trial(members: int, calls: Calls) -> float:
     cache = LoadCache(problem, CostWeights())
     start = search_start(problem, cache, configure(problem, waiting(problem)))
     draws = np.random.default_rng(1).random((220, CHOICE_DRAWS + ORDER_DRAWS)).tolist()
-    calls.trials.clear()
+    calls.clear()
     result = reference.search(start, cache, draws)
     assert result.tried == 220
-    undone = [count for count in calls.trials[20:] if count]  # places are looked at once before
+    undone = [count for count in calls[20:] if count]  # places are looked at once before
     assert len(undone) > 50
     return sum(undone) / len(undone)
 
 
-def test_a_trial_costs_the_same_in_a_large_gang_as_in_a_small_one(calls: Calls) -> None:
+def test_a_trial_costs_the_same_in_a_large_gang_as_in_a_small_one(calls: list[int]) -> None:
     assert calls_of_a_trial(1_000, calls) < 1.5 * calls_of_a_trial(100, calls)

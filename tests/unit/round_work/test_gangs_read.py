@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-
+from benchmarks.calls import Calls
 from eva_lab.runs import named_policy
 from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.adapters.rpc.server import views
@@ -23,21 +22,13 @@ def calls_of_a_member(members: int, cpus: int) -> float:
     )
     world.submit(JobSpec("g", "a", (task(any=(0, 1, 1)),) * members, duration_ms=600_000))
     world.run(lambda: world.timeline.now() > 200_000, limit_ms=300_000)
-    model, now, calls = model_of(world.state), world.timeline.now(), 0
+    model, now, calls = model_of(world.state), world.timeline.now(), Calls(builtins=True)
     assert model.totals.runs == {"running": members}
-
-    def count(frame: object, event: str, argument: object) -> None:
-        nonlocal calls
-        calls += event in ("call", "c_call")
-
     (job,) = model.jobs
-    sys.setprofile(count)
-    try:
+    with calls.counting():
         message = views.job(model, model.record(job, now), now, None)
-    finally:
-        sys.setprofile(None)
     assert message.remaining_ms > 0
-    return calls / members
+    return calls.made / members
 
 
 def test_a_member_costs_the_same_in_a_large_gang() -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import SupportsIndex
 
 import pytest
 
+from benchmarks.calls import Calls
 from eva_lab.runs import named_policy
 from eva_master.app.policy_registry import policies
 from eva_master.model.planning.snapshot import Snapshot
@@ -77,20 +77,12 @@ def calls_of_a_member(members: int) -> float:
     cluster = Cluster(offer("small", (0, 2, 8), 0.1)).job(
         "g", *[task("w", any=(0, 1, 1))] * members
     )
-    problem, calls = Problem(cluster.snapshot(), Valuation()), 0
+    problem, calls = Problem(cluster.snapshot(), Valuation()), Calls(builtins=True)
     runs = [run.id for run in problem.snapshot.runs]
     after = Configuration({run: host for host, run in enumerate(runs)}, {}, (), {})
-
-    def count(frame: object, event: str, argument: object) -> None:
-        nonlocal calls
-        calls += event in ("call", "c_call")
-
-    sys.setprofile(count)
-    try:
+    with calls.counting():
         assert lasting(problem, CostWeights(), Configuration({}, {}, (), {}), after) is after
-    finally:
-        sys.setprofile(None)
-    return calls / members
+    return calls.made / members
 
 
 def test_parts_of_a_change_are_found_as_quickly_where_each_member_has_its_own_instance() -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-import sys
 
 import numpy as np
 import pytest
 
+from benchmarks.calls import Calls
 from eva_lab.runs import named_policy
 from eva_master.packing.bins.task_set_value import Tnrp
 from eva_master.packing.interference.throughput import ExactThroughput
@@ -27,19 +27,11 @@ CATALOG = (
 def calls_of_a_member(members: int) -> float:
     """Calls of functions in the plan of a gang, per member."""
     snapshot = Cluster(*CATALOG).job("g", *[task("w", any=(0, 1, 1))] * members).snapshot()
-    policy, calls = named_policy("synergy")[0], 0
-
-    def count(frame: object, event: str, argument: object) -> None:
-        nonlocal calls
-        calls += event in ("call", "c_call")
-
-    sys.setprofile(count)
-    try:
+    policy, calls = named_policy("synergy")[0], Calls(builtins=True)
+    with calls.counting():
         plan, _ = policy.plan(snapshot, None)
-    finally:
-        sys.setprofile(None)
     assert len(plan.entries) == members
-    return calls / members
+    return calls.made / members
 
 
 def test_a_member_of_a_large_gang_costs_as_much_as_one_of_a_small_gang() -> None:
