@@ -144,7 +144,8 @@ def alike(items: Sequence[_Item], *parts: Sequence[object]) -> Iterator[tuple[_I
         items: Some items.
         parts: Sequences with a part of each item.
     """
-    keys = list(zip(*(map(id, each) for each in parts), strict=True))
+    ids = [map(id, each) for each in parts]
+    keys: list[object] = list(ids[0] if len(ids) == 1 else zip(*ids, strict=True))
     last = dict(zip(keys, items, strict=True))
     for key, count in Counter(keys).items():
         yield last[key], count

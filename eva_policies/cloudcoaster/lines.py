@@ -11,6 +11,7 @@ from eva_master.model.job import TaskSpec
 from eva_master.model.planning.snapshot import SharedInstance, Snapshot
 from eva_master.model.planning.standing import Line, Newcomers, Pool
 from eva_master.model.resources import NOTHING, Resources
+from eva_master.model.values import sameness
 from eva_master.packing.toolkit import UnplacedGroup
 from eva_policies.cloudcoaster.config import Config
 from eva_policies.cloudcoaster.filling import RowFilling
@@ -60,8 +61,13 @@ def one_line(
         return ShortJobLines()
     shared = _shared_pool([instance.id for instance in filling.shared])
     names = tuple(pool.name for pool in (*pools, *shared))
+    kinds: dict[object, UnplacedGroup] = {}
+    for unplaced in waits:
+        kinds.setdefault((unplaced.group.job.id, sameness(unplaced.run.task)), unplaced)
     hosted = dict.fromkeys(
-        unplaced.group.job.id for unplaced in waits if filling.can_ever_hold(unplaced.run.id)
+        unplaced.group.job.id
+        for unplaced in kinds.values()
+        if filling.can_ever_hold(unplaced.run.id)
     )
     patience_ms = config.long_patience_s * 1000
     line = Line(names, tuple(hosted), patience_ms=patience_ms, open_to=Newcomers())

@@ -30,6 +30,9 @@ class LineClaim:
         number: Its place among the lines of the plan.
         line: As the plan states it.
         queues: The waiting tasks of its jobs.
+
+    Attributes:
+        shapes: Shapes of tasks that may wait, each with a heap of the places of their jobs.
     """
 
     def __init__(self, number: int, line: Line, queues: Mapping[JobId, Queue]) -> None:
@@ -44,13 +47,13 @@ class LineClaim:
         self._places: dict[JobId, int] = {}
         for place, job in enumerate(line.jobs):
             self._places.setdefault(job, place)
-        self._heaps: dict[Shape, list[int]] = {}
+        self.shapes: dict[Shape, list[int]] = {}
         self._offered: set[tuple[Shape, int]] = set()
         for job, place in self._places.items():
             for shape in queues[job].shapes:
-                self._heaps.setdefault(shape, []).append(place)
+                self.shapes.setdefault(shape, []).append(place)
                 self._offered.add((shape, place))
-        for heap in self._heaps.values():
+        for heap in self.shapes.values():
             heapify(heap)
 
     @property
@@ -108,12 +111,7 @@ class LineClaim:
         for shape in self._queues[job].shapes:
             if (shape, place) not in self._offered:
                 self._offered.add((shape, place))
-                heappush(self._heaps.setdefault(shape, []), place)
-
-    @property
-    def shapes(self) -> tuple[Shape, ...]:
-        """The shapes of tasks that may wait."""
-        return tuple(self._heaps)
+                heappush(self.shapes.setdefault(shape, []), place)
 
     def heads(
         self, admitted: Callable[[JobId], bool], shapes: Iterable[Shape]
@@ -132,12 +130,12 @@ class LineClaim:
         return sorted(shape_heads)
 
     def _head(self, shape: Shape, admitted: Callable[[JobId], bool]) -> int | None:
-        heap = self._heaps[shape]
+        heap = self.shapes[shape]
         while heap:
             job = self.line.jobs[heap[0]]
             waits = self.first(job, shape) is not None
             if waits and self.admits(job) and admitted(job):
                 return heap[0]
             self._offered.discard((shape, heappop(heap)))
-        del self._heaps[shape]
+        del self.shapes[shape]
         return None

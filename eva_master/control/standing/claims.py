@@ -8,7 +8,7 @@ whose members, or whose jobs, have changed since nobody in them found room.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush, heapreplace, merge
 from operator import attrgetter
 
@@ -124,7 +124,7 @@ class Claims:
         """Note that no job of a limited claim finds room on the claim's members."""
         self._awake.pop(claim.number, None)
 
-    def in_turn(self, first: Container[ClaimKey] = ()) -> Iterator[LineClaim]:
+    def in_turn(self, first: Collection[ClaimKey] = ()) -> Iterator[LineClaim]:
         """The claims that may find room, in the order in which they are offered it.
 
         A limited claim is offered room again unless `sleep` is called for it.
@@ -132,7 +132,7 @@ class Claims:
         Args:
             first: Keys of the claims that precede all others.
         """
-        early = sorted(self._those(first), key=_by_order)
+        early = sorted(self._those(first), key=_by_order) if first else []
         yield from early
         passed = {claim.number for claim in early}
         later: Iterable[LineClaim] = sorted(self.open, key=_by_order)
@@ -142,10 +142,9 @@ class Claims:
             if claim.number not in passed:
                 yield claim
 
-    def _those(self, keys: Container[ClaimKey]) -> Iterator[LineClaim]:
-        if keys:
-            awake = (self._all[number] for number in tuple(self._awake))
-            yield from (claim for claim in (*self.open, *awake) if claim.key in keys)
+    def _those(self, keys: Collection[ClaimKey]) -> Iterator[LineClaim]:
+        awake = (self._all[number] for number in tuple(self._awake))
+        return (claim for claim in (*self.open, *awake) if claim.key in keys)
 
     def _limited(self) -> Iterator[LineClaim]:
         """The limited claims that are awake, in order."""

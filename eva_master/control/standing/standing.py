@@ -240,9 +240,12 @@ class Standing:
         """The first head that fits on a member which may be new to it."""
         due = {key for key, at in self._due.items() if at <= now}
         for claim in self._claims.in_turn(due):
-            members = {shape: self._find(claim, shape) for shape in claim.shapes}
-            rooms = {shape: name for shape, name in members.items() if name is not None}
-            for place, shape in claim.heads(admitted, rooms):
+            rooms: dict[Shape, InstanceId] = {}
+            for shape in claim.shapes:
+                member = self._find(claim, shape)
+                if member is not None:
+                    rooms[shape] = member
+            for place, shape in claim.heads(admitted, rooms) if rooms else ():
                 job = claim.line.jobs[place]
                 index = claim.first(job, shape)
                 assert index is not None, "a head waits"

@@ -59,6 +59,11 @@ class WaitingUnit:
         times = (run.since_ms for run in self.runs if run.since_ms is not None)
         return -self.job.priority, min(times, default=self.job.submitted_ms)
 
+    @property
+    def kind(self) -> object:
+        """Units of one kind fit the same rooms."""
+        return self.part.name, self.job.id, tuple([run.task.demand for run in self.runs])
+
     def claims(self, member: SparedMember) -> bool:
         """Whether it stands in a line for the member's pool."""
         pools = self.part.lines.get(self.job.id, frozenset())

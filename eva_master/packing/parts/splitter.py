@@ -380,8 +380,10 @@ class _SharedInstances:
     """Views of shared instances, made anew where an instance has changed since the last round."""
 
     def __init__(self) -> None:
-        self._before: dict[int, tuple[InstanceView, SharedInstance]] = {}
-        """Views of instances with no guest by their identity, each with its shared view."""
+        self._before: dict[int, tuple[InstanceView, SharedInstance | None]] = {}
+        """Views of instances with no guest by their identity, each with its shared view; `None`
+        for an instance that is not shared.
+        """
         self._amounts: dict[Resources, Resources] = {}
         """Equal amounts are one object, so that instances compare fast."""
 
@@ -401,19 +403,25 @@ class _SharedInstances:
         before, hosts = self._before, {run.instance for run in guests.values()}
         if len(self._amounts) > _AMOUNTS_KEPT:
             self._amounts.clear()
-        shared = {
-            key: before[key]
-            if key in before and view.id not in hosts
-            else (view, self._view(view, by_id(whole.runs), guests))
-            for key, view in zip(map(id, instances), instances, strict=True)
-            if view.ready and (view.pool or not guests.keys() >= {*view.residents})
+        keys = list(map(id, instances))
+        fresh = {
+            key: (view, self._view(view, whole, guests))
+            for key, view in zip(keys, instances, strict=True)
+            if key not in before or view.id in hosts
         }
-        self._before = {key: pair for key, pair in shared.items() if pair[0].id not in hosts}
-        return tuple([instance for _, instance in shared.values()])
+        pairs = [fresh[key] if key in fresh else before[key] for key in keys]
+        self._before = dict(zip(keys, pairs, strict=True))
+        for key in [key for key, (view, _) in fresh.items() if view.id in hosts]:
+            del self._before[key]
+        return tuple([shared for _, shared in pairs if shared is not None])
 
     def _view(
-        self, view: InstanceView, runs: Mapping[RunId, RunView], guests: Mapping[RunId, RunView]
-    ) -> SharedInstance:
+        self, view: InstanceView, whole: Snapshot, guests: Mapping[RunId, RunView]
+    ) -> SharedInstance | None:
+        """An instance as it is shared; `None` for one that is not."""
+        if not view.ready or not (view.pool or not guests.keys() >= {*view.residents}):
+            return None
+        runs = by_id(whole.runs)
         kind, amounts = view.offering.type, self._amounts
         residents = [guests.get(run, runs[run]) for run in view.residents if run in runs]
         visiting = [run.task for run in residents if run.id in guests and not run.long]

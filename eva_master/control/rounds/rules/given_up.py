@@ -341,12 +341,12 @@ class PoolMembers:
         for unit in waiting(own):
             if unit.runs[0].id not in held or unit.job.id in own.lines:
                 continue
-            key = unit.job.id, tuple(run.task.demand for run in unit.runs)
-            if key not in names:
+            kind = unit.kind
+            if kind not in names:
                 if len(names) >= _MOST_UNITS:
                     break
-                names[key] = _named(seating.seat(unit, take=False).members)
-            said.update((run.id, names[key]) for run in unit.runs if names[key])
+                names[kind] = _named(seating.seat(unit, take=False).members)
+            said.update((run.id, names[kind]) for run in unit.runs if names[kind])
         reasons = {run: f"{held[run]}; {name}" for run, name in said.items() if run in held}
         return effect.explain(reasons)
 
@@ -379,7 +379,8 @@ class PoolMembers:
         if not units:
             return frozenset()
         seating = PoolSeating([own], self._cluster_left(len(effect.plan.launches)))
-        return frozenset(unit.job.id for unit in units if seating.seat(unit, take=False).complete)
+        kinds = {unit.kind: unit for unit in units}.values()
+        return frozenset(unit.job.id for unit in kinds if seating.seat(unit, take=False).complete)
 
     # -- partitions ------------------------------------------------------------------------------
 
