@@ -276,7 +276,8 @@ class Simulation:
             )
         self._steps = 0
         self._closed_down = False
-        self._seen_ms: int = script.start_ms
+        self._ended, self._seen_ms = (0, 0), int(script.start_ms)
+        """How many jobs, and tasks of arrays, had ended by then, and since when no more have."""
         longest = max(map(_longest_ms, setup.trace.jobs))
         self._patience_ms = max(
             _DAY_MS, _PATIENCE * longest, _ROUNDS_OF_PATIENCE * _longest_grid_ms(settings)
@@ -297,7 +298,6 @@ class Simulation:
             InvalidTrace: A job is refused when it is submitted.
         """
         cluster, state = self.cluster, self.cluster.state
-        ended = self._progress()
         if self.finished == self._total:
             if not self._launched() and not cluster.cloud.existing():
                 return False
@@ -308,9 +308,9 @@ class Simulation:
         self._steps += 1
         if cluster.answers.refused:
             raise self._refused(cluster.answers.refused[0])
-        now = cluster.timeline.now()
-        if self._progress() != ended or not state.active:
-            self._seen_ms = now
+        now, ended = cluster.timeline.now(), (self.finished, self._run_metrics.completed)
+        if ended != self._ended or not state.active:
+            self._ended, self._seen_ms = ended, now
         elif now - self._seen_ms > self._patience_ms:
             raise self._stalled()
         return True
@@ -438,10 +438,6 @@ class Simulation:
             f"{reply.error}",
             hint=reply.error.hint if reply.error else "",
         )
-
-    def _progress(self) -> tuple[int, int]:
-        """The number of jobs that have ended, and of tasks that have, of arrays too."""
-        return self.finished, self._run_metrics.completed
 
     # -- what it came to -------------------------------------------------------------------------
 

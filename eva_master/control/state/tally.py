@@ -87,11 +87,12 @@ class Tally:
             return
         if old.history is new.history and old.moves == new.moves:
             return
+        before, after = old.state, new.state
         self.changed = True
         self._migrations += new.moves - old.moves
-        if old.state is not new.state:
-            self._runs[new.state] += 1
-            self._runs[old.state] -= 1
+        if before is not after:
+            self._runs[after] += 1
+            self._runs[before] -= 1
 
     def job_account(
         self,

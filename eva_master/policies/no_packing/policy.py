@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 
 from eva_master.model.catalog import Offering
@@ -65,21 +65,21 @@ class NoPacking:
     def plan(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Planned:
         """Give every waiting task an instance of its own; gangs only as a whole."""
         live = {instance.id for instance in snapshot.instances}
-        idle = not any(_waits(run, live) for run in snapshot.runs)
-        if idle and not self._config.explained:
+        waiting_jobs = {run.job for run in _waiting(snapshot.runs, live)}
+        if not waiting_jobs and not self._config.explained:
             return Plan(), memory
-        market = _Market(snapshot, live, self._cache)
+        market = _Market(snapshot, self._cache)
         if market.offerings != self._offerings:
             self._offerings, self._reserved = market.offerings, {}
         market.reserved = self._reserved
         entries: list[PlanEntry] = []
         runs = by_id(snapshot.runs)
-        between = between_places(snapshot, live)
-        jobs = [job for job in snapshot.jobs if job.id not in between]
+        waiting_jobs -= between_places(snapshot, live)
+        jobs = [job for job in snapshot.jobs if job.id in waiting_jobs]
         for job in sorted(jobs, key=precedence):
-            waiting = [runs[run] for run in job.runs if market.waits(runs[run])]
+            waiting = _waiting(map(runs.__getitem__, job.runs), live)
             groups = [waiting] if job.spec.kind is JobKind.GANG else [[run] for run in waiting]
-            for group in groups if waiting else ():
+            for group in groups:
                 entries.extend(market.buy(group))
         entries.sort(key=lambda entry: entry.run)
         launches = tuple(market.launches)
@@ -104,9 +104,8 @@ class _Market:
         launches: Purchases of this plan.
     """
 
-    def __init__(self, snapshot: Snapshot, live: Set[InstanceId], cache: PlannerCache) -> None:
+    def __init__(self, snapshot: Snapshot, cache: PlannerCache) -> None:
         self._snapshot = snapshot
-        self._live = live
         self._runs = by_id(snapshot.runs)
         self._jobs = by_id(snapshot.jobs)
         catalog = cheapest_first(snapshot.catalog)
@@ -131,10 +130,6 @@ class _Market:
         self._expected = cache.type_speeds(snapshot)
         self._parts: dict[RunId, GangPart] = {}
         self.launches: list[NewInstance] = []
-
-    def waits(self, run: RunView) -> bool:
-        """Whether the task run needs a place and may be given one."""
-        return _waits(run, self._live)
 
     def buy(self, group: list[RunView]) -> list[PlanEntry]:
         """Place all task runs of a group, or hold all of them."""
@@ -210,8 +205,9 @@ class _Market:
         return [Hold(run.id, reason(run.id)) for run in group]
 
 
-def _waits(run: RunView, live: Set[InstanceId]) -> bool:
-    return not run.pinned and run.instance not in live
+def _waiting(runs: Iterable[RunView], live: Set[InstanceId]) -> list[RunView]:
+    """Task runs that need a place and may be given one."""
+    return [run for run in runs if not run.pinned and run.instance not in live]
 
 
 def _hostings(

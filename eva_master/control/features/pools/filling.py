@@ -118,8 +118,10 @@ def fill(context: Context, placed: _Placed) -> bool:
     """
     if context.closing_down:
         return False
-    standings = context.memory(LineMemory).standings
-    return any(_fill(context, name, standing, placed) for name, standing in standings.items())
+    for partition, standing in context.memory(LineMemory).standings.items():
+        if _fill(context, partition, standing, placed):
+            return True
+    return False
 
 
 def _fill(context: Context, partition: str, standing: Standing, placed: _Placed) -> bool:
