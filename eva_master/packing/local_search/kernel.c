@@ -29,8 +29,8 @@ typedef ARRAY(Members) MemberList;
 
 typedef struct {
     i32 offering; /* -1: a new instance, of the cheapest offering for its load */
-    i32 empty, load, kept, staying, trial, excess_load;
-    i64 price, paid, excess;
+    i32 empty, load, kept, staying, trial, entered; /* entered: when, of those in use */
+    i64 price, paid;
     Ints movable;
     MemberList members;
 } Slot;
@@ -85,7 +85,7 @@ typedef struct {
     i64 total, left, done[KINDS];
     i32 met, fault;
     Slot *slot;
-    i32 slots, slots_room;
+    i32 slots, slots_room, entered;
     Ints order, kept, spare; /* instances in use; kept ones; numbers of instances to use again */
     i32 *place, *away, *fresh;
     i64 *gang_loss;
@@ -365,9 +365,14 @@ static i32 new_slot(Search *s, i32 empty) {
     }
     Slot *slot = &s->slot[number];
     slot->offering = -1, slot->empty = slot->load = slot->staying = empty;
-    slot->kept = slot->excess_load = -1;
+    slot->kept = -1;
     slot->price = slot->paid = 0, slot->trial = 0;
     return number;
+}
+
+static int enter_use(Search *s, i32 number) {
+    s->slot[number].entered = s->entered++;
+    return PUSH(s->order, number);
 }
 
 /* An empty new instance of each family. */
@@ -421,29 +426,47 @@ static int within_limits(Search *s, i64 *remaining) {
     return 1;
 }
 
-typedef struct { i64 excess; i32 rank, slot; } Ranked;
+typedef struct { i64 excess; i32 entered, slot; } Ranked;
 
 static int by_excess(const void *a, const void *b) {
     const Ranked *x = a, *y = b;
     if (x->excess != y->excess) return x->excess < y->excess ? -1 : 1;
-    return x->rank < y->rank ? -1 : x->rank > y->rank;
+    return x->entered < y->entered ? -1 : x->entered > y->entered;
+}
+
+static Ranked ranked_as(Search *s, i32 number) {
+    const Slot *slot = &s->slot[number];
+    i64 excess = -cost_of(s, slot) - load_at(s, slot->load)->lost;
+    for (i32 n = 0; n < slot->movable.n; n++) excess += s->in->share[slot->movable.at[n]];
+    return (Ranked){excess, slot->entered, number};
 }
 
 /* Instances that can be taken apart, those first that cost most above their contents' worth. */
 static i32 rank(Search *s, Ranked *ranked) {
     i32 n = 0;
-    for (i32 place = 0; place < s->order.n; place++) {
-        Slot *slot = &s->slot[s->order.at[place]];
-        if (!slot->movable.n) continue;
-        if (slot->excess_load != slot->load) {
-            i64 held = 0;
-            for (i32 m = 0; m < slot->movable.n; m++) held += s->in->share[slot->movable.at[m]];
-            slot->excess = held - cost_of(s, slot) - load_at(s, slot->load)->lost;
-            slot->excess_load = slot->load;
-        }
-        ranked[n++] = (Ranked){slot->excess, place, s->order.at[place]};
-    }
+    for (i32 place = 0; place < s->order.n; place++)
+        if (s->slot[s->order.at[place]].movable.n) ranked[n++] = ranked_as(s, s->order.at[place]);
     qsort(ranked, (size_t)n, sizeof *ranked, by_excess);
+    return n;
+}
+
+/* The ranks after a trial that was kept: of the instances that it touched, others stand. */
+static i32 rank_touched(Search *s, Ranked *ranked, i32 count) {
+    i32 n = 0;
+    for (i32 place = 0; place < count; place++)
+        if (s->slot[ranked[place].slot].trial != s->trial) ranked[n++] = ranked[place];
+    for (i32 touched = 0; touched < s->befores; touched++) {
+        i32 number = s->before.at[touched].slot, first = 0, last = n;
+        if (!s->slot[number].movable.n) continue;
+        Ranked fresh = ranked_as(s, number);
+        while (first < last) {
+            i32 middle = (first + last) / 2;
+            if (by_excess(&fresh, &ranked[middle]) < 0) last = middle;
+            else first = middle + 1;
+        }
+        memmove(ranked + first + 1, ranked + first, (size_t)(n++ - first) * sizeof *ranked);
+        ranked[first] = fresh;
+    }
     return n;
 }
 
@@ -585,7 +608,7 @@ static int try_trial(Search *s, const i32 *dismantled, i32 count, i32 offering, 
     for (i32 d = 0; d < count; d++) count_in_full(s, dismantled[d]);
     if (done && s->total < before && within_limits(s, remaining)) {
         for (i32 n = 0; n < s->opened.n; n++)
-            if (!PUSH(s->order, s->opened.at[n])) return s->fault = NO_MEMORY, 0;
+            if (!enter_use(s, s->opened.at[n])) return s->fault = NO_MEMORY, 0;
         for (i32 n = 0; n < s->befores; n++) keep(s, s->before.at[n].slot);
         i32 left = 0;
         for (i32 n = 0; n < s->order.n; n++) {
@@ -663,7 +686,7 @@ static void run_search(Search *s, Output *out, Ranked *ranked, Ranked *alone, Or
         if (s->fault) return;
         if (improvement) {
             out->kept++, improved = trial;
-            n = rank(s, ranked);
+            n = rank_touched(s, ranked, n);
         }
     }
 }
@@ -677,7 +700,7 @@ static int begin(Search *s) {
         slot->offering = in->offering[number], slot->price = in->price[number];
         slot->load = in->load[number], slot->staying = in->staying[number];
         lost(s, slot->load), lost(s, slot->staying);
-        if (!PUSH(s->order, made)) return 0;
+        if (!enter_use(s, made)) return 0;
     }
     for (i32 family = 0; family < in->families; family++) {
         s->fresh[family] = new_slot(s, family);
