@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PROTO_VENV := .venv-proto
 PIP := -m pip install --disable-pip-version-check
 
-.PHONY: setup demo quick test long every root explore fuzz faults rest worlds live forked-training check lint generated proto bench bench-compare bundle wheels lock clean
+.PHONY: setup demo quick test long root explore fuzz faults rest worlds live forked-training check lint generated proto bench bench-compare bundle wheels lock clean
 
 setup: $(VENV)/.done
 
@@ -25,17 +25,14 @@ quick: setup
 	@$(BIN)/python -m tests.quick $(if $(ALL),--all)
 
 # Several at once, and those that only wait beside them. No test needs root; `make root` runs the rest.
+# With ALL=1 those of `make long`, too: a property's first examples are tried a single time.
 test: setup
-	$(BIN)/python -m tests
+	$(BIN)/python -m tests $(if $(ALL),--all)
 
 # Tests left out there, so that it is done in a quarter of an hour, and property tests with all of
 # their examples; some minutes.
 long: setup
 	$(BIN)/python -m tests --long
-
-# What both of these run, at once: a property's first examples are tried a single time.
-every: setup
-	$(BIN)/python -m tests --every
 
 # Tests that need root, most of them dockerd too, long or not.
 root: setup

@@ -2,7 +2,7 @@
 
 Tests that take long are left out, unless they alone are asked for (`--long`). So are two of three
 examples of property tests with many, all of which are drawn there. Both lists are run as one, in
-which each example is tried once, by `--every`. Tests that need root are left out of all these,
+which each example is tried once, by `--all`. Tests that need root are left out of all these,
 unless they alone are asked for, long or not (`--root`).
 
 The output of the former is shown as it comes, that of the latter when they are over. Each part ends
@@ -48,11 +48,11 @@ _NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 LISTS = {
     "": "not root and not long",
     "long": "not root and (long or drawn)",
-    "every": "not root",
+    "all": "not root",
     "root": "root",
 }
 """By name, the markers of the tests that run together; the first list has no option."""
-_OF_NEARLY_ALL_FILES = ("", "every")
+_OF_NEARLY_ALL_FILES = ("", "all")
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def parts(which: str, files: Sequence[str] = (), colour: bool = False) -> tuple[
         colour: Whether the first part's output is to have colours.
     """
     # Tests that take long wait for longer, and few of them compute.
-    beside = "5" if which in ("long", "every") else "3"
+    beside = "5" if which in ("long", "all") else "3"
     chosen = f"{LISTS[which]} and not waits"
     main = ("-m", chosen, "--durations=30", "-n", "4", "--dist", "worksteal", *files)
     shown = ("--color=yes",) if colour else ()
@@ -253,7 +253,7 @@ if __name__ == "__main__":
     group = parser.add_mutually_exclusive_group()
     for name, told in (
         ("long", "run what takes long, and nothing else"),
-        ("every", "run these too, and each example once"),
+        ("all", "run these too, and each example once"),
         ("root", "run what needs root, and nothing else"),
     ):
         group.add_argument(f"--{name}", dest="which", action="store_const", const=name, help=told)

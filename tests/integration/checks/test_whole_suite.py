@@ -131,7 +131,7 @@ def test_workers_are_given_the_files_of_their_list(tmp_path: Path) -> None:
     def names(which: str) -> list[str]:
         return [Path(file).name for file in files_of(which, tmp_path)]
 
-    assert names("") == names("every") == []
+    assert names("") == names("all") == []
     assert names("long") == ["test_drawn.py", "test_long one.py"]
     assert names("root") == ["test_root.py"]
     (tmp_path / "test_broken.py").write_text("def test_b(: pass\n")
@@ -143,7 +143,7 @@ def test_parts_without_and_with_files() -> None:
     """Tests that wait are in one folder; without any of a list's there, none is found."""
     unit, whole = "tests/unit/test_a.py", "tests/e2e/test_b.py"
     for part, expected in zip(
-        (*parts(""), *parts("every"), *parts("long", [whole, unit]), *parts("root", [unit])),
+        (*parts(""), *parts("all"), *parts("long", [whole, unit]), *parts("root", [unit])),
         ([], ["tests/e2e"], [], ["tests/e2e"], [whole, unit], [whole], [unit], ["tests/e2e"]),
         strict=True,
     ):
@@ -155,7 +155,7 @@ def lists() -> dict[str, Callable[[Collection[str]], bool]]:
 
     The second part of each command looks for tests from end to end alone.
     """
-    names = [which for which in LISTS if which != "every"]
+    names = [which for which in LISTS if which != "all"]
     return {f"{which or 'test'}: {name}": it for which in names for name, it in chosen(which)}
 
 
@@ -184,7 +184,7 @@ def test_every_test_without_root_is_in_one_part_of_the_list_of_all_these() -> No
         for markers in combinations(MARKERS, count):
             (first, *_) = [name for name, chooses in lists().items() if chooses(markers)]
             which, _, part = first.partition(": ")
-            found = [name for name, chooses in chosen("every") if chooses(markers)]
+            found = [name for name, chooses in chosen("all") if chooses(markers)]
             assert found == ([] if which == "root" else [part])
 
 
