@@ -264,9 +264,8 @@ def is_spot(family: Family) -> bool:
 
 def tally(offerings: Iterable[Offering]) -> Counter[OfferingId]:
     """How many of some offerings have each id."""
-    every = list(offerings)
     counts: Counter[OfferingId] = Counter()
-    for offering, count in alike(every, every):
+    for offering, count in alike(offerings):
         counts[offering.id] += count
     return counts
 

@@ -11,7 +11,7 @@ twin of its class while its fields are set: a class with equal slots that isn't 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -135,20 +135,16 @@ def sameness(*values: object) -> tuple[int, ...]:
     return tuple(map(id, values))
 
 
-def alike(items: Sequence[_Item], *parts: Sequence[object]) -> Iterator[tuple[_Item, int]]:
-    """One of the items with the same parts, and how many there are, for each such group.
+def alike(items: Iterable[_Item]) -> Iterator[tuple[_Item, int]]:
+    """Each of some items once, and how often it is among them; told apart by `sameness`.
 
-    Thousands of machines share a few values. Parts are told apart by `sameness`.
-
-    Args:
-        items: Some items.
-        parts: Sequences with a part of each item.
+    Thousands of machines share a few values.
     """
-    ids = [map(id, each) for each in parts]
-    keys: list[object] = list(ids[0] if len(ids) == 1 else zip(*ids, strict=True))
-    last = dict(zip(keys, items, strict=True))
+    every = list(items)
+    keys = list(map(id, every))
+    by_key = dict(zip(keys, every, strict=True))
     for key, count in Counter(keys).items():
-        yield last[key], count
+        yield by_key[key], count
 
 
 class Views(tuple[_Item, ...]):

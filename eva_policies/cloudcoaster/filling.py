@@ -52,9 +52,8 @@ def _shared(config: Config, snapshot: Snapshot) -> tuple[SharedInstance, ...]:
 def _alike(instances: Sequence[SharedInstance]) -> Counter[tuple[Family, Resources]]:
     """Number of instances with equal free room, by family and room."""
     counts: Counter[tuple[Family, Resources]] = Counter()
-    offerings, free = [each.offering for each in instances], [each.free for each in instances]
-    for example, count in alike(instances, offerings, free):
-        counts[example.offering.type.family, example.free] += count
+    for room, count in alike([instance.room for instance in instances]):
+        counts[room.offering.type.family, room.free] += count
     return counts
 
 

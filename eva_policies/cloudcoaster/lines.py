@@ -182,7 +182,8 @@ def _servers(
         pool = TRANSIENT if spot else STEADY
         yield ProbedServer(name, pool, spot, not spot, name in long, name in released), offering
     for instance in shared:
-        yield ProbedServer(instance.id, SHARED, long=instance.own != NOTHING), instance.offering
+        room = instance.room
+        yield ProbedServer(instance.id, SHARED, long=room.own != NOTHING), room.offering
 
 
 def _shared_pool(instances: Sequence[InstanceId]) -> tuple[Pool, ...]:

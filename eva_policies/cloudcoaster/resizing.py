@@ -49,12 +49,11 @@ def long_load(
         outlasting: Tasks of short jobs on instances for these that have turned out to be long.
     """
     held = static = 0
-    offerings, own = [each.offering for each in shared], [each.own for each in shared]
-    for example, count in alike(shared, offerings, own):
-        need, whole = task.demand_on(example.offering.type.family), example.offering.type.capacity
+    for room, count in alike([instance.room for instance in shared]):
+        need, whole = task.demand_on(room.offering.type.family), room.offering.type.capacity
         slots = slots_in(whole, need)
         static += slots * count
-        held += (slots - slots_in(whole - example.own, need)) * count
+        held += (slots - slots_in(whole - room.own, need)) * count
     return LongLoad(held + outlasting, static + steady)
 
 

@@ -31,7 +31,7 @@ def weighed(
         views: The instances that the queues share.
     """
     offerings = [view.offering for view in views]
-    kinds = [(offering.type, count) for offering, count in alike(offerings, offerings)]
+    kinds = [(offering.type, count) for offering, count in alike(offerings)]
     whole = NOTHING
     for kind, count in kinds:
         whole += kind.capacity.times(count)

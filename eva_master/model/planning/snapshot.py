@@ -213,18 +213,25 @@ class StandaloneRates:
 
 
 @dataclass(frozen=True, slots=True)
-class SharedInstance:
-    """An instance of another policy, with its own tasks on it, that takes tasks now.
+class SharedRoom:
+    """Room of an instance of another policy.
 
     Attributes:
         free: Its free room.
         own: Room taken by that policy's own tasks.
     """
 
-    id: InstanceId
     offering: Offering
     free: Resources
     own: Resources = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class SharedInstance:
+    """An instance of another policy, with its own tasks on it, that takes tasks now."""
+
+    id: InstanceId
+    room: SharedRoom
 
 
 @dataclass(frozen=True, slots=True)

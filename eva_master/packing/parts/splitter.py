@@ -18,6 +18,7 @@ from eva_master.model.planning.snapshot import (
     InstanceView,
     RunView,
     SharedInstance,
+    SharedRoom,
     Snapshot,
 )
 from eva_master.model.planning.standing import Line, Newcomers, Pool
@@ -31,8 +32,8 @@ from eva_master.ports import Planned, Policy
 from eva_wire.values.ids import Family, InstanceId, JobId, RunId
 
 _VERSION = 1
-_AMOUNTS_KEPT = 4_096
-"""Number of distinct amounts of free room that are interned."""
+_ROOMS_KEPT = 4_096
+"""Number of distinct shared rooms that are interned."""
 _FRONT = "short."
 """Prefix of the names of the front policy's pools."""
 
@@ -384,8 +385,8 @@ class _SharedInstances:
         """Views of instances with no guest by their identity, each with its shared view; `None`
         for an instance that is not shared.
         """
-        self._amounts: dict[Resources, Resources] = {}
-        """Equal amounts are one object, so that instances compare fast."""
+        self._rooms: dict[SharedRoom, SharedRoom] = {}
+        """Equal rooms are one object, so that instances compare fast."""
 
     def of(
         self,
@@ -401,8 +402,8 @@ class _SharedInstances:
             guests: Task runs of the front policy on these.
         """
         before, hosts = self._before, {run.instance for run in guests.values()}
-        if len(self._amounts) > _AMOUNTS_KEPT:
-            self._amounts.clear()
+        if len(self._rooms) > _ROOMS_KEPT:
+            self._rooms.clear()
         keys = list(map(id, instances))
         fresh = {
             key: (view, self._view(view, whole, guests))
@@ -422,16 +423,16 @@ class _SharedInstances:
         if not view.ready or not (view.pool or not guests.keys() >= {*view.residents}):
             return None
         runs = by_id(whole.runs)
-        kind, amounts = view.offering.type, self._amounts
+        family = view.offering.type.family
         residents = [guests.get(run, runs[run]) for run in view.residents if run in runs]
         visiting = [run.task for run in residents if run.id in guests and not run.long]
         staying = [run.task for run in residents if run.id not in guests or run.long]
-        own = _needed(staying, kind.family)
+        own = _needed(staying, family)
         free = room_beside(view.offering, own)
         if visiting:
-            free = free - _needed(visiting, kind.family)
-        free, own = amounts.setdefault(free, free), amounts.setdefault(own, own)
-        return SharedInstance(view.id, view.offering, free, own)
+            free = free - _needed(visiting, family)
+        room = SharedRoom(view.offering, free, own)
+        return SharedInstance(view.id, self._rooms.setdefault(room, room))
 
 
 def _needed(tasks: Iterable[TaskSpec], family: Family) -> Resources:

@@ -14,7 +14,7 @@ from eva_master.model.planning.snapshot import RunView
 from eva_master.model.progress import Progress
 from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.model.resources import Resources
-from eva_master.model.values import Views, by_id, quick, replace
+from eva_master.model.values import Views, by_id, once, quick, replace
 from eva_wire.values.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload
 
 BOX = Offering(InstanceType("c.2", Family("c"), Resources(0, 2_000, 4_096)), Price(1))
@@ -166,3 +166,18 @@ def test_views_have_one_index_for_all() -> None:
     sent = pickle.loads(pickle.dumps(views))
     assert sent == views
     assert not vars(sent), "the index is not sent"
+
+
+def test_a_result_of_views_is_made_once() -> None:
+    asked: list[int] = []
+
+    def count(views: tuple[RunView, ...]) -> int:
+        asked.append(len(views))
+        return len(views)
+
+    views = Views([RunView(RunId("b"), JobId("a"), TASK, None, False, False)])
+    assert once(count, views) == once(count, views) == 1
+    assert asked == [1]
+    assert once(count, tuple(views)) == once(count, tuple(views)) == 1
+    assert asked == [1, 1, 1], "a plain tuple remembers nothing"
+    assert by_id(views) == {"b": views[0]}, "each function has a result of its own"

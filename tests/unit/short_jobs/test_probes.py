@@ -13,7 +13,12 @@ from eva_master.app.sections.building import policy_config
 from eva_master.model.catalog import Purchase, spot_family
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Plan, PolicyMemory
-from eva_master.model.planning.snapshot import BackPolicyRoom, InstanceView, SharedInstance
+from eva_master.model.planning.snapshot import (
+    BackPolicyRoom,
+    InstanceView,
+    SharedInstance,
+    SharedRoom,
+)
 from eva_master.model.resources import NOTHING
 from eva_policies.cloudcoaster import POLICY
 from eva_policies.cloudcoaster.config import Config
@@ -88,9 +93,8 @@ def member(name: str, *, spot: bool = False) -> InstanceView:
 
 def node(name: str, *, held: bool) -> SharedInstance:
     whole = SERVER.type.capacity
-    return SharedInstance(
-        InstanceId(name), SERVER, NOTHING if held else whole, whole if held else NOTHING
-    )
+    room = SharedRoom(SERVER, NOTHING if held else whole, whole if held else NOTHING)
+    return SharedInstance(InstanceId(name), room)
 
 
 MEMBERS = (*(member(f"s{n}") for n in range(4)), *(member(f"t{n}", spot=True) for n in range(4)))

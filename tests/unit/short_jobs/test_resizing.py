@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 
 from eva_master.model.catalog import Offering, Purchase, spot_family
 from eva_master.model.planning.plan import Plan
-from eva_master.model.planning.snapshot import BackPolicyRoom, InstanceView, SharedInstance
+from eva_master.model.planning.snapshot import (
+    BackPolicyRoom,
+    InstanceView,
+    SharedInstance,
+    SharedRoom,
+)
 from eva_master.model.resources import Resources
 from eva_policies.cloudcoaster import POLICY
 from eva_policies.cloudcoaster.config import Config
@@ -66,7 +71,7 @@ def beside(long_slots: int, nodes: int = 4) -> BackPolicyRoom:
         held = min(4, max(0, long_slots - 4 * number))
         own = Resources(0, 1000 * held, 1024 * held)
         free = NODE.type.capacity - own
-        rooms.append(SharedInstance(InstanceId(f"n{number}"), NODE, free, own))
+        rooms.append(SharedInstance(InstanceId(f"n{number}"), SharedRoom(NODE, free, own)))
     return BackPolicyRoom(tuple(rooms))
 
 

@@ -73,7 +73,9 @@ def test_who_waits_takes_the_room_that_other_jobs_leave() -> None:
     assert (pool.name, pool.members, pool.shared) == ("short.shared", ("i1",), True)
     assert plan.lines[0].pools == ("short.shared",)
     assert front.seen is not None
-    assert [(it.id, it.free.milli_cpus) for it in front.seen.beside.instances] == [("i1", 4_000)]
+    assert [(it.id, it.room.free.milli_cpus) for it in front.seen.beside.instances] == [
+        ("i1", 4_000)
+    ]
     # They have started there. The other policy sees them, and does not touch them.
     after = carried_out(snapshot, plan)
     assert {run.instance for run in after.runs} == {"i1"}
@@ -122,7 +124,7 @@ def test_what_is_lent_follows_who_comes_and_goes() -> None:
     def free(snapshot: Snapshot) -> list[int]:
         splitter.plan(snapshot, None)
         assert front.seen is not None
-        return [it.free.milli_cpus for it in front.seen.beside.instances]
+        return [it.room.free.milli_cpus for it in front.seen.beside.instances]
 
     long = Cluster(BOX).instance("i1", "box").job("long", HALF, on=["i1"])
     alone = long.snapshot()
@@ -179,9 +181,9 @@ def test_a_short_task_that_has_run_for_too_long_counts_as_long() -> None:
         runs = (replace(it, running_since_ms=since) for it in snapshot.runs)
         splitter.plan(replace(snapshot, runs=tuple(runs)), None)
         assert front.seen is not None
-        (room,) = front.seen.beside.instances
-        assert room.free.milli_cpus == 3_000
-        return room.own.milli_cpus
+        (instance,) = front.seen.beside.instances
+        assert instance.room.free.milli_cpus == 3_000
+        return instance.room.own.milli_cpus
 
     assert own(179_999) == 4_000
     assert own(180_000) == 5_000
