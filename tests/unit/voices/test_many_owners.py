@@ -70,6 +70,19 @@ def test_news_of_one_owner_makes_only_its_own_views_anew() -> None:
     assert again.throughput is known.throughput
 
 
+def test_bounds_of_what_was_learned_hold_once_it_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    state = cluster_of(4)
+    monkeypatch.setattr("eva_master.learning.knowledge.VOICES_KEPT", 2)
+    state.write_learned()
+    assert list(state.learned.voices) == ["owner2", "owner3"]
+    written = state.take_changes().documents()["learned"]
+    assert isinstance(written, dict)
+    assert isinstance(written["voices"], list)
+    assert len(written["voices"]) == 2
+
+
 def test_one_that_is_unlike_the_others_is_one_class_more() -> None:
     state = cluster_of(OWNERS)
     rates = Lessons().standalone.observe(W, Family("fast"), 1e6, Millis(0))
