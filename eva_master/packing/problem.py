@@ -338,6 +338,11 @@ class Problem:
         """The offering that sets the reservation price of a class, if it is on sale now."""
         return self._prices.reservation(self.classes[number])
 
+    @cached_property
+    def sold(self) -> Mapping[InstanceId, Offering]:
+        """Offering of each live instance, at the present price; in order."""
+        return {name: self.by_id[offering] for name, offering in self.sold_as.items()}
+
     def offering_of(self, instance: InstanceId) -> Offering:
         """Offering of a live instance, at the present price."""
         return self.by_id[self.sold_as[instance]]

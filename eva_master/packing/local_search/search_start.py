@@ -106,13 +106,13 @@ def search_start(
     in_problem = [problem.class_of[id_] for id_ in ids]
     numbers = {number: cache.number(problem.classes[number]) for number in set(in_problem)}
     classes = [numbers[number] for number in in_problem]
-    offerings = {view.id: problem.offering_of(view.id) for view in problem.snapshot.instances}
+    offerings = problem.sold
     slots: dict[Host, int] = {id_: slot for slot, id_ in enumerate(offerings)}
     slots.update((launch.key, len(offerings) + n) for n, launch in enumerate(start.launches))
     places = [slots[host] for host in start.places.values()]
     moves = MoveCosts(problem, cache.terms, latest)
     homes = [slots[moves.home[id_]] if id_ in moves.home else NOWHERE for id_ in ids]
-    groups, move_costs, charges = _groups(problem, ids, moves)
+    groups, move_costs, charges = _groups(problem, ids, in_problem, moves)
     bound, pinned = _bound(problem, ids), problem.placed.pinned
     movable = [id_ not in pinned and run not in bound for run, id_ in enumerate(ids)]
     new = [cache.empty[launch.offering.type.family] for launch in start.launches]
@@ -148,21 +148,16 @@ def search_start(
 
 
 def _groups(
-    problem: Problem, ids: Sequence[RunId], moves: MoveCosts
+    problem: Problem, ids: Sequence[RunId], in_problem: Sequence[int], moves: MoveCosts
 ) -> tuple[list[int], list[int], list[int]]:
     """Number what moves together; the cost of moving each group and the charge of each gang."""
     charge_of = [each.charge if each.charge > each.price else 0 for each in problem.classes]
-    numbers: dict[str, int] = {}
-    groups, costs, charges = list[int](), list[int](), list[int]()
-    for id_ in ids:
-        name = moves.gang_of.get(id_, id_)
-        number = numbers.get(name)
-        if number is None:
-            number = numbers[name] = len(numbers)
-            costs.append(moves.cost.get(name, 0))
-            charges.append(charge_of[problem.class_of[id_]])
-        groups.append(number)
-    return groups, costs, charges
+    names: Sequence[str] = [moves.gang_of.get(id_, id_) for id_ in ids] if moves.gang_of else ids
+    first = dict(zip(reversed(names), reversed(in_problem), strict=True))
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    groups = [numbers[name] for name in names]
+    costs = [moves.cost.get(name, 0) for name in numbers]
+    return groups, costs, [charge_of[first[name]] for name in numbers]
 
 
 def _bound(problem: Problem, ids: Sequence[RunId]) -> set[int]:

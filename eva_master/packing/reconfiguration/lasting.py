@@ -50,6 +50,8 @@ def lasting(
     Returns:
         `after` itself if all parts pay, or if limits allow no mixture of both.
     """
+    if after is before:
+        return after
     costs = CostsToTheEnd(problem, terms)
     left_out: set[RunId] = set()
     for part in _parts(problem, before, after):

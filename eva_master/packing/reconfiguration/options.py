@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from eva_master.model.planning.plan import Assign, Hold, Plan, PlanEntry
@@ -34,14 +34,14 @@ class Option:
         kind: ``keep``, ``partial``, ``full`` or ``search``.
         sums: Its totals.
         cost: M, in micro-dollars per hour times milliseconds.
-        moves: Number of running task runs that have to move.
+        moves: The running task runs that have to move.
     """
 
     kind: str
     configuration: Configuration
     sums: Sums
     cost: int
-    moves: int
+    moves: Sequence[RunView]
 
     @property
     def savings(self) -> int:
@@ -67,7 +67,7 @@ def option(
         configuration,
         sums(problem, configuration, known),
         reconfiguration_cost(problem, present, configuration, moves),
-        len(moves),
+        moves,
     )
 
 
@@ -85,7 +85,7 @@ def weighing(problem: Problem, options: Mapping[str, Option], chosen: Option) ->
     return Weighing(
         chosen=chosen.kind,
         alternatives=tuple(
-            Alternative(each.kind, each.savings // MILLION, micro_usd(each.cost), each.moves)
+            Alternative(each.kind, each.savings // MILLION, micro_usd(each.cost), len(each.moves))
             for each in options.values()
         ),
         cost_micro_usd_per_hour=micro_usd_per_hour,
@@ -116,7 +116,7 @@ def figures_of(before: Sums, options: Mapping[str, Option], chosen: Option) -> F
     """Figures of every option considered, and of the chosen one; totals of the present first."""
     figures: Figures = {
         "kind": chosen.kind,
-        "moves": chosen.moves,
+        "moves": len(chosen.moves),
         "price_before_usd_per_hour": before.price / MILLION,
         "price_after_usd_per_hour": chosen.sums.price / MILLION,
     }

@@ -14,7 +14,7 @@ from eva_master.packing.incremental.present import TaskSet
 from eva_master.packing.interference.throughput import UNPROFILED, ThroughputModel
 from eva_master.packing.problem import Problem
 from eva_master.packing.reconfiguration.components import Components
-from eva_master.packing.reconfiguration.reconfiguration_cost import disturbed, idle_cost, moved
+from eva_master.packing.reconfiguration.reconfiguration_cost import disturbed, idle_cost
 from eva_master.packing.valuation.migration_cost import launch_cost
 from eva_master.packing.valuation.task_classes import TaskClass
 from eva_wire.values.ids import MILLION, Family, InstanceId, RunId, micro_usd
@@ -51,10 +51,11 @@ class _LastHostings:
         """Every instance of a configuration with its worth, live ones first."""
         hostings: dict[Host, tuple[TaskSet, Offering, Hosting]] = {}
         changed: dict[Host, list[RunId]] = {}
+        sold = dict[Host, Offering](problem.sold.items())
+        sold.update((launch.key, launch.offering) for launch in configuration.launches)
         for host, task_set in configuration.task_sets.items():
             last = self._last.get(host)
-            offering = _offering(problem, configuration, host)
-            if last is not None and last[0] is task_set and last[1] is offering:
+            if last is not None and last[0] is task_set and last[1] is sold[host]:
                 hostings[host] = last
             else:
                 changed[host] = []
@@ -66,11 +67,11 @@ class _LastHostings:
             last = self._last.get(host)
             if last is not None and last[2] == hosting:
                 hosting = last[2]  # one object, so that it is not sent again
-            offering = _offering(problem, configuration, host)
-            hostings[host] = configuration.task_sets[host], offering, hosting
+            hostings[host] = configuration.task_sets[host], sold[host], hosting
         self._last = hostings
-        order = sorted(hostings, key=lambda host: (isinstance(host, int), host))
-        return tuple(hostings[host][2] for host in order)
+        order: list[Host] = [*sorted([host for host in hostings if not isinstance(host, int)])]
+        order += sorted([host for host in hostings if isinstance(host, int)])
+        return tuple([hostings[host][2] for host in order])
 
     def _hosting(
         self, problem: Problem, configuration: Configuration, host: Host, runs: list[RunId]
@@ -108,7 +109,11 @@ class _LastHostings:
 
 
 def exchanges(
-    problem: Problem, present: Configuration, keep: Configuration, chosen: Configuration
+    problem: Problem,
+    present: Configuration,
+    keep: Configuration,
+    chosen: Configuration,
+    moves: Sequence[RunView],
 ) -> tuple[Exchange, ...]:
     """The moves of a configuration in groups that hang together.
 
@@ -121,8 +126,8 @@ def exchanges(
         present: Where everything is now.
         keep: Where it would be if nothing moved; waiting tasks may be on new instances.
         chosen: Where it is to be.
+        moves: The task runs that move for that.
     """
-    moves = moved(problem, chosen)
     if not moves:
         return ()
     stopped = [run for run in disturbed(problem, moves) if run.id in chosen.places]

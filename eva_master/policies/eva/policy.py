@@ -263,7 +263,7 @@ class Eva:
             optimizer=self._config.optimizer,
             columns=round_.optimizer.effort.columns,
         )
-        moves = exchanges(problem, present, round_.keep, chosen)
+        moves = exchanges(problem, present, round_.keep, chosen, best.moves)
         return memory, Reasons(hostings(problem, chosen), moves, weighed)
 
 

@@ -105,7 +105,7 @@ class Published:
         keep = options["keep"].configuration
         return Reasons(
             hostings(problem, chosen.configuration),
-            exchanges(problem, present, keep, chosen.configuration),
+            exchanges(problem, present, keep, chosen.configuration, chosen.moves),
             weighing(problem, options, chosen),
         )
 
