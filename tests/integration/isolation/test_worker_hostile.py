@@ -153,7 +153,9 @@ async def test_a_container_gets_nothing_of_its_host(
     await until(socket_path(container.path()).is_socket)
     (container.path() / "work" / "go").touch()
     report = await master.phase(RUN, 1, pb.PHASE_EXITED)
-    assert (report.exit_code, report.generation) == (3, 1)
+    assert report.exit_code == 3
+    # The first agent may have stored the other checkpoint before it died; the next one does so.
+    assert report.generation in (1, 2)
     stored = [path for path in master.store.rglob("*") if path.is_file()]
     assert not [path for path in stored if "the host's own" in path.read_text()]
     assert (host / "secret").stat().st_mode & 0o777 == 0o600
