@@ -22,8 +22,8 @@ SMALL = task(any=(0, 1, 1))
 
 
 @drawn(60)
-@with_found
 @given(snapshot=clusters())
+@with_found
 def test_plans_are_lawful_over_a_cluster_s_life(snapshot: Snapshot) -> None:
     policy = PoolPolicy(Config())
     memory: PolicyMemory | None = None

@@ -41,8 +41,8 @@ class Pool:
 
     @property
     def instances(self) -> tuple[InstanceId, ...]:
-        """The members of a pool whose new instances have got their names, as live ones have."""
-        return cast("tuple[InstanceId, ...]", self.members)
+        """The members by name; one that is yet to be launched has its number for a name."""
+        return cast("tuple[InstanceId, ...]", tuple(map(str, self.members)))
 
 
 @dataclass(frozen=True, slots=True)
