@@ -25,16 +25,7 @@ from eva_master.packing.extra_runs import stragglers
 from eva_master.packing.plan_effect import PlanEffect
 from eva_master.testing.job_views import job_view
 from eva_wire.values.bounds import JobKind
-from eva_wire.values.ids import (
-    Family,
-    InstanceId,
-    JobId,
-    Millis,
-    Price,
-    RunId,
-    Workload,
-    run_id,
-)
+from eva_wire.values.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload
 from tests.fakes.rpc.server import CATALOG, add_instance, add_job, spec
 
 C = Family("c")
@@ -211,7 +202,7 @@ def test_an_extra_run_of_one_job_says_nothing_of_another_job() -> None:
     place = add_instance(state)
     own = next(state.members(late))
     state.put_run(replace(own, replicas=1))
-    state.put_run(replace(own, id=run_id(late, 0, 1), target=place))
+    state.put_run(replace(own, id=RunId(f"{own.id}+1"), target=place))
     assert (state.tasks[late].unplaced, state.tasks[other].unplaced) == (1, 2)
     waiting = next(state.members(other))
     state.put_run(replace(waiting, replicas=1))
